@@ -1,75 +1,48 @@
 //! A complete backend for your own store, and the report of the conformance suite:
 //! `cargo run --example custom_backend`.
 //!
-//! The store in this example is a table in memory. Each operation is one transaction, as it would
-//! be in a database.
+//! The store in this example is a table in memory with one row per key. Each operation is one
+//! transaction: read the row, apply a step of `Entry`, write the row. `Entry` contains the rules.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::num::NonZeroU64;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use leasehold::backend::entry::{Entry, Tokens};
 use leasehold::backend::{
-    Attempt, Capabilities, Claim, Contention, Fencing, Fingerprint, Grant, Lease, LockBackend,
-    Release, Renewal,
+    Attempt, Capabilities, Claim, Feature, Fencing, Lease, LeaseId, LockBackend, Release, Renewal,
 };
 use leasehold::clock::{Clock, Instant, ManualClock, SystemClock};
 use leasehold::{Error, Holder, LockKey};
 use leasehold_conformance::{Harness, Time, report};
 
-/// A row of the table: the lease id of the holder, and the time when the lease expires.
-struct Row {
-    lease_id: String,
-    ends: Instant,
-}
+/// A row of the table. It remains when the key is free, because it contains the last token.
+type Row = Entry<LeaseId, Instant>;
 
-impl Row {
-    /// The backend knows another client's lease only by the lease id in this column.
-    fn holder(&self, now: Instant) -> Holder {
-        let left = self.ends.since(now);
-        Holder::new(Fingerprint::of(self.lease_id.as_bytes())).with_remaining(Some(left))
-    }
-}
-
-struct Table {
-    rows: HashMap<String, Row>,
-    last_token: u64,
+#[derive(Clone)]
+struct TableBackend {
+    rows: Arc<Mutex<HashMap<LockKey, Row>>>,
     /// The clock of the store, which the suite replaces.
     clock: Arc<dyn Clock>,
 }
 
-impl Table {
-    /// `SELECT … WHERE key = $1 AND ends > now()`
-    fn in_force(&self, key: &LockKey) -> Option<&Row> {
-        self.rows.get(key.as_str()).filter(|row| row.ends > self.clock.now())
-    }
-
-    /// `INSERT … ON CONFLICT (key) DO UPDATE …`
-    fn put(&mut self, lease: &Lease) {
-        let row = Row { lease_id: lease.id().secret(), ends: self.clock.now() + lease.ttl() };
-        self.rows.insert(lease.key().to_string(), row);
-    }
-}
-
-/// Declares the capabilities of the store and implements three methods. Each method is one atomic
-/// step in the store.
-#[derive(Clone)]
-struct TableBackend(Arc<Mutex<Table>>);
-
 impl TableBackend {
     fn new(clock: impl Clock) -> Self {
-        let table = Table { rows: HashMap::new(), last_token: 0, clock: Arc::new(clock) };
-        Self(Arc::new(Mutex::new(table)))
+        Self { rows: Arc::default(), clock: Arc::new(clock) }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().expect("no transaction panics")
+    /// Runs one transaction on the row of `key`, at the current time of the store.
+    fn transaction<R>(&self, key: &LockKey, step: impl FnOnce(&mut Row, Instant) -> R) -> R {
+        let mut rows = self.rows.lock().expect("no transaction panics");
+        let (row, now) = (rows.entry(key.clone()).or_default(), self.clock.now());
+        row.expire(now);
+        step(row, now)
     }
 }
 
-/// Lease ids are secrets, so `Debug` must not print them. The suite checks this.
+/// Lease ids are secrets, so `Debug` must not print the rows. The suite checks this.
 impl fmt::Debug for TableBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("TableBackend")
@@ -80,46 +53,23 @@ impl fmt::Debug for TableBackend {
 impl LockBackend for TableBackend {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("table", Fencing::Strict)
+            .with(Feature::Queue)
+            .with(Feature::SpareTokens)
+            .with(Feature::Units)
     }
 
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        let mut table = self.table();
-        match table.in_force(claim.key()) {
-            // If the reply to a claim was lost, the client sends the claim again. The claim must
-            // not be refused because of its own lease.
-            Some(row) if row.lease_id != claim.id().secret() => {
-                Ok(Attempt::Held(Contention::new().with_holder(row.holder(table.clock.now()))))
-            }
-            _ => {
-                table.last_token += 1;
-                table.put(claim.lease());
-                let token = NonZeroU64::new(table.last_token).expect("it has grown");
-                Ok(Attempt::Granted(Grant::new(token)))
-            }
-        }
+    async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        self.transaction(claim.key(), |row, now| {
+            Ok(row.acquire(claim.id(), claim, Tokens::default(), now)?.reply)
+        })
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        let mut table = self.table();
-        match table.in_force(lease.key()) {
-            None => Ok(Renewal::Vanished),
-            Some(row) if row.lease_id != lease.id().secret() => Ok(Renewal::Taken),
-            Some(_) => {
-                table.put(lease);
-                Ok(Renewal::Renewed)
-            }
-        }
+        Ok(self.transaction(lease.key(), |row, now| row.renew(&lease.id(), lease, now).reply))
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        let mut table = self.table();
-        match table.in_force(lease.key()) {
-            Some(row) if row.lease_id == lease.id().secret() => {
-                table.rows.remove(lease.key().as_str());
-                Ok(Release::Released)
-            }
-            _ => Ok(Release::NotHeld),
-        }
+        Ok(self.transaction(lease.key(), |row, now| row.release(&lease.id(), now).reply))
     }
 }
 
@@ -147,9 +97,9 @@ impl Harness for OneTable {
         self.backend.clone()
     }
 
-    async fn witness(&self, key: &LockKey) -> Option<Holder> {
-        let table = self.backend.table();
-        table.in_force(key).map(|row| row.holder(table.clock.now()))
+    async fn probe(&self, key: &LockKey) -> Option<Holder> {
+        let found = self.backend.transaction(key, |row, now| row.inspect(now));
+        found.holders().first().cloned()
     }
 
     async fn advance_store(&self, by: Duration) {
@@ -163,11 +113,7 @@ fn main() -> Result<(), Error> {
     assert_eq!(report.failed(), 0);
 
     // An application uses the backend like this.
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime can be made");
-    runtime.block_on(async {
-        let client = leasehold::LockClient::new(TableBackend::new(SystemClock));
-        let mutex = client.mutex("invoice:42")?;
-        mutex.run(async |guard| println!("held with token {}", guard.token())).await?;
-        client.shutdown(Duration::from_secs(1)).await
-    })
+    let client = leasehold::blocking::LockClient::new(TableBackend::new(SystemClock))?;
+    client.mutex("invoice:42")?.run(|guard| println!("held with token {}", guard.token()))?;
+    client.shutdown(Duration::from_secs(1))
 }

@@ -1,17 +1,14 @@
 //! Creates clients and backends from a URL.
 
-mod stores;
-
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::redlock;
 use leasehold_core::backend::{LockBackend, Operation};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{Error, ErrorKind, LockClient, LockOptions};
 
-pub(crate) use stores::redis_lazily;
+use crate::{redlock, stores};
 
 /// Connects to the store at `url`.
 ///
@@ -29,8 +26,8 @@ pub(crate) use stores::redis_lazily;
 /// | `unix:///path/to/socket` | one Redis or Valkey server, over a Unix socket | `redis` or `fred` |
 /// | `redis-sentinel://[user:password@]host[:port][,host[:port]…]/master[/database]` | the primary that the listed sentinels report | `redis` or `fred` |
 /// | `redis-cluster://[user:password@]host[:port][,host[:port]…]` | a cluster; list some or all of its servers | `redis` or `fred` |
-/// | `redlock+redis://[user:password@]host[:port],host[:port],host[:port][,…][/database]` | a [`Quorum`](leasehold_core::quorum::Quorum) of 3, 5, 7 or 9 servers | `redis` or `fred` |
-/// | `rediss://…`, `redlock+rediss://…`, `rediss-sentinel://…`, `rediss-cluster://…` | Redis or Valkey, over TLS | `redis-tls` or `fred-tls` |
+/// | `redlock+redis://[user:password@]host[:port],host[:port],host[:port][,…][/database]` | a quorum of 3, 5, 7 or 9 servers | `quorum`, with `redis` or `fred` |
+/// | `rediss://…`, `redlock+rediss://…`, `rediss-sentinel://…`, `rediss-cluster://…` | Redis or Valkey, over TLS | `redis-tls` or `fred-tls` (and `quorum`) |
 /// | `sqlite:/path/to/locks.db`, `sqlite:relative.db` | a SQLite file, for the processes of this machine | `sqlite` |
 /// | `zookeeper://[user:password@]host[:port][,host[:port]…][/prefix]` | a ZooKeeper ensemble; list some or all of its servers | `zookeeper`; also `zookeeper-sasl` for `auth=sasl` |
 /// | `zookeepers://…` | a ZooKeeper ensemble, over TLS | `zookeeper-tls` |
@@ -43,9 +40,8 @@ pub(crate) use stores::redis_lazily;
 /// `FredConfig::from_url`, `MysqlConfig::from_url`, `PostgresConfig::from_url`,
 /// `RedisConfig::from_url`, `SqliteConfig::from_url` and `ZooKeeperConfig::from_url`. All members
 /// of a quorum use the same parameters. A quorum also supports `max-ttl-ms` and
-/// `member-timeout-ms`, which are described at
-/// [`QuorumBuilder`](leasehold_core::quorum::QuorumBuilder). A quorum identifies its members by
-/// host and port, so all clients must use the same host names.
+/// `member-timeout-ms`, which are described at `leasehold::quorum::QuorumBuilder`. A quorum
+/// identifies its members by host and port, so all clients must use the same host names.
 ///
 /// # Errors
 ///
@@ -134,8 +130,8 @@ pub fn connect_lazily(url: &str, options: LockOptions) -> Result<LockClient, Err
     client(backend_lazily(url)?, options)
 }
 
-/// Returns a backend for the store at `url`, for [`LockClient::builder`]. The first request connects
-/// to the store.
+/// Returns a backend for the store at `url`, for [`LockClient::builder`]. The first request
+/// connects to the store.
 ///
 /// Use this function for a client that has both a lazy connection and observers:
 ///
@@ -179,8 +175,8 @@ pub fn backend_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
             "ZooKeeper does not support lazy connections, because the client asks for the supported TTLs first; use connect",
         )
         .with_operation(Operation::Connect)),
-        _ if redlock::is_redlock(scheme) => Ok(Arc::new(redlock::quorum(url)?)),
-        _ if is_redis(scheme) => redis_lazily(url),
+        _ if redlock::is_redlock(scheme) => redlock::connect_lazily(url),
+        _ if is_redis(scheme) => stores::redis_lazily(url),
         _ => Err(unknown_scheme(url)),
     }
 }
@@ -289,10 +285,6 @@ fn is_redis(scheme: &str) -> bool {
         }
         _ => matches!(scheme, "unix" | "redis+unix"),
     }
-}
-
-pub(crate) fn invalid(message: &'static str) -> Error {
-    Error::new(ErrorKind::Invalid, message).with_operation(Operation::Connect)
 }
 
 #[cfg(test)]

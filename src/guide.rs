@@ -26,4 +26,7 @@ pages! {
     Etcd = "../backend-etcd/README.md",
     Redis = "../redis-support/README.md",
     ZooKeeper = "../backend-zookeeper/README.md",
+    Postgres = "../backend-postgres/README.md",
+    Mysql = "../backend-mysql/README.md",
+    Sqlite = "../backend-sqlite/README.md",
 }

@@ -69,12 +69,14 @@
 
 mod connect;
 mod redlock;
+mod stores;
 
 // The guide is tested only if all of these features are enabled, because its pages use all of them.
 #[cfg(all(
     doctest,
     feature = "blocking",
     feature = "etcd",
+    feature = "mysql",
     feature = "postgres",
     feature = "redis",
     feature = "sqlite",
@@ -125,7 +127,7 @@ pub mod fred {
 #[cfg(feature = "mysql")]
 pub mod mysql {
     pub use leasehold_mysql::{
-        MysqlBackend, MysqlConfig, Row, Run, RunError, Text, Urgency, reported,
+        Call, MysqlBackend, MysqlConfig, Row, Run, RunError, Urgency, reported,
     };
 }
 
@@ -133,8 +135,14 @@ pub mod mysql {
 #[cfg(feature = "postgres")]
 pub mod postgres {
     pub use leasehold_postgres::{
-        PostgresBackend, PostgresConfig, Row, Run, RunError, Text, Urgency, reported,
+        Call, PostgresBackend, PostgresConfig, Row, Run, RunError, Urgency, reported,
     };
+}
+
+/// Locks on a majority of independent stores.
+#[cfg(feature = "quorum")]
+pub mod quorum {
+    pub use leasehold_quorum::{Quorum, QuorumBuilder};
 }
 
 /// Locks on Redis and Valkey, through the `redis` crate. Supports single servers, Sentinel and

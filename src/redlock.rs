@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use leasehold_core::Error;
 use leasehold_core::backend::LockBackend;
-use leasehold_core::quorum::Quorum;
+#[cfg(feature = "quorum")]
+use leasehold_quorum::Quorum;
+use leasehold_settings::{Options, StoreUrl, invalid};
 
-use crate::connect::{self, invalid};
+use crate::stores::refused;
 
 /// The default port of Redis.
 const PORT: u16 = 6379;
@@ -28,6 +30,7 @@ pub(crate) fn is_redlock(scheme: &str) -> bool {
 }
 
 /// Connects to a majority of the members.
+#[cfg(feature = "quorum")]
 pub(crate) async fn connect(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
     let quorum = quorum(url)?;
     quorum.establish().await?;
@@ -35,9 +38,30 @@ pub(crate) async fn connect(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
 }
 
 /// Creates a quorum whose members connect on the first request.
-pub(crate) fn quorum(url: &str) -> Result<Quorum<Arc<dyn LockBackend>>, Error> {
-    let Redlock { members, max_ttl, member_timeout } = Redlock::read(url)?;
-    let stores = members.into_iter().map(|(name, url)| Ok((name, connect::redis_lazily(&url)?)));
+#[cfg(feature = "quorum")]
+pub(crate) fn connect_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    Ok(Arc::new(quorum(url)?))
+}
+
+#[cfg(not(feature = "quorum"))]
+pub(crate) async fn connect(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    connect_lazily(url)
+}
+
+#[cfg(not(feature = "quorum"))]
+pub(crate) fn connect_lazily(url: &str) -> Result<Arc<dyn LockBackend>, Error> {
+    // If the members' store is disabled, too, its error comes first.
+    for (_, member) in Redlock::read(url).map_err(refused)?.members {
+        crate::stores::redis_lazily(&member)?;
+    }
+    Err(crate::stores::not_built_in("quorum", "quorum"))
+}
+
+#[cfg(feature = "quorum")]
+fn quorum(url: &str) -> Result<Quorum<Arc<dyn LockBackend>>, Error> {
+    let Redlock { members, max_ttl, member_timeout } = Redlock::read(url).map_err(refused)?;
+    let stores =
+        members.into_iter().map(|(name, url)| Ok((name, crate::stores::redis_lazily(&url)?)));
     let stores = stores.collect::<Result<Vec<_>, Error>>()?;
     let mut quorum = Quorum::builder(stores);
     if let Some(max_ttl) = max_ttl {
@@ -51,56 +75,38 @@ pub(crate) fn quorum(url: &str) -> Result<Quorum<Arc<dyn LockBackend>>, Error> {
 
 impl Redlock {
     fn read(url: &str) -> Result<Self, Error> {
-        let (scheme, rest) = url.split_once("://").ok_or_else(no_host)?;
-        let scheme = scheme.trim_start_matches("redlock+");
-        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = match place.split_once('/') {
-            Some((authority, _)) => (authority, &place[authority.len()..]),
-            None => (place, ""),
+        let url = StoreUrl::parse(url)?;
+        let scheme = url.scheme().trim_start_matches("redlock+");
+        let mut options = url.options()?;
+        let max_ttl = positive(&mut options, "max-ttl-ms")?;
+        let member_timeout = positive(&mut options, "member-timeout-ms")?;
+        let of_members = match options.rest() {
+            rest if rest.is_empty() => rest,
+            rest => format!("?{rest}"),
         };
-        let (user, hosts) = match authority.rsplit_once('@') {
-            Some((user, hosts)) => (&authority[..=user.len()], hosts),
-            None => ("", authority),
+        let authority = url.authority()?;
+        let user = match authority.encoded_credentials() {
+            "" => String::new(),
+            user => format!("{user}@"),
         };
-        let (mut max_ttl, mut member_timeout, mut of_members) = (None, None, String::new());
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            match pair.split_once('=') {
-                Some(("max-ttl-ms", value)) => max_ttl = Some(millis("max-ttl-ms", value)?),
-                Some(("member-timeout-ms", value)) => {
-                    member_timeout = Some(millis("member-timeout-ms", value)?);
-                }
-                _ => {
-                    of_members.push(if of_members.is_empty() { '?' } else { '&' });
-                    of_members.push_str(pair);
-                }
-            }
-        }
-        let member =
-            |host: &str| (name(host), format!("{scheme}://{user}{host}{path}{of_members}"));
-        let members = hosts.split(',').map(member).collect();
-        Ok(Self { members, max_ttl, member_timeout })
+        let path = match authority.path {
+            "" => String::new(),
+            path => format!("/{path}"),
+        };
+        let members = authority.servers(PORT)?.into_iter().map(|server| {
+            (server.to_string(), format!("{scheme}://{user}{server}{path}{of_members}"))
+        });
+        Ok(Self { members: members.collect(), max_ttl, member_timeout })
     }
 }
 
-/// Returns the host and the port in a canonical form.
-fn name(host: &str) -> String {
-    let after_address = host.rsplit_once(']').map_or(host, |(_, port)| port);
-    let host = host.to_ascii_lowercase();
-    if after_address.contains(':') { host } else { format!("{host}:{PORT}") }
-}
-
-fn millis(name: &'static str, value: &str) -> Result<Duration, Error> {
-    match value.parse() {
-        Ok(millis) if millis > 0 => Ok(Duration::from_millis(millis)),
-        _ if name == "max-ttl-ms" => {
-            Err(invalid("max-ttl-ms in the URL must be a number greater than 0"))
+fn positive(options: &mut Options, name: &'static str) -> Result<Option<Duration>, Error> {
+    match options.millis(name)? {
+        Some(Duration::ZERO) => {
+            Err(invalid(format!("{name} in the URL must be a number greater than 0")))
         }
-        _ => Err(invalid("member-timeout-ms in the URL must be a number greater than 0")),
+        millis => Ok(millis),
     }
-}
-
-fn no_host() -> Error {
-    invalid("the URL has no hosts; use, for example, redlock+redis://a,b,c")
 }
 
 #[cfg(test)]
@@ -117,15 +123,10 @@ mod tests {
 
         let redlock = read(url);
 
-        let member = |name: &str, host: &str| {
-            (name.to_owned(), format!("rediss://u:p%40@{host}/3?prefix=x:&client=fred"))
+        let member = |server: &str| {
+            (server.to_owned(), format!("rediss://u:p%40@{server}/3?prefix=x%3A&client=fred"))
         };
-        let members = [
-            member("a:6379", "A"),
-            member("b:7000", "b:7000"),
-            member("[::1]:6379", "[::1]"),
-            member("[::1]:1", "[::1]:1"),
-        ];
+        let members = [member("a:6379"), member("b:7000"), member("[::1]:6379"), member("[::1]:1")];
         assert_eq!(redlock.members, members);
         assert_eq!(redlock.max_ttl, Some(Duration::from_secs(5)));
         assert_eq!(redlock.member_timeout, None);
@@ -136,7 +137,7 @@ mod tests {
         let redlock = read("redlock+redis://a,b,c?member-timeout-ms=50");
 
         let urls: Vec<_> = redlock.members.iter().map(|(_, url)| url.as_str()).collect();
-        assert_eq!(urls, ["redis://a", "redis://b", "redis://c"]);
+        assert_eq!(urls, ["redis://a:6379", "redis://b:6379", "redis://c:6379"]);
         assert_eq!(redlock.member_timeout, Some(Duration::from_millis(50)));
     }
 

@@ -1,10 +1,12 @@
 //! Implements the backend contract on etcd.
 
 mod acquire;
-mod hook;
-mod line;
+mod admin;
+mod attachment;
+mod keyed_claim;
 mod look;
 mod position;
+mod queued;
 mod release;
 mod renew;
 
@@ -13,10 +15,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
-    Attempt, AttemptAll, Capabilities, Claim, Feature, Fencing, Finding, Fingerprint, KeyPage,
-    KeyWatch, Lease, LockBackend, Operation, Release, Renewal, check_io,
+    Attempt, AttemptAll, Capabilities, Claim, Feature, Fencing, KeyWatch, Lease, LockBackend,
+    Operation, Release, Renewal, StoreAdmin, Subject, check_io,
 };
 use leasehold_core::clock::{Clock, Instant};
 use leasehold_core::{Error, LockKey};
@@ -24,8 +25,8 @@ use leasehold_core::{Error, LockKey};
 use crate::batch::Batches;
 use crate::config::EtcdConfig;
 use crate::connection::Connection;
-use crate::doubt::Doubts;
 use crate::error::{BACKEND, Failure};
+use crate::late_entries::LateEntries;
 use crate::layout::Layout;
 use crate::session::Sessions;
 use crate::slots::Slots;
@@ -40,9 +41,9 @@ pub struct EtcdBackend {
     clock: Arc<dyn Clock>,
     slots: Arc<Slots>,
     connection: Arc<Connection>,
-    batches: Arc<Batches>,
+    batches: Batches,
     sessions: Arc<Sessions>,
-    doubts: Arc<Doubts>,
+    late_entries: Arc<LateEntries>,
     news: Arc<News>,
 }
 
@@ -75,16 +76,14 @@ impl EtcdBackend {
         let refused = |error: Error| error.with_operation(Operation::Connect).with_backend(BACKEND);
         check_io().map_err(refused)?;
         let backend = Self::connect_lazily(config);
-        // Every request opens a connection if necessary, so an empty request is sufficient.
-        let connected = backend.connection.call(|_client| async { Ok(()) }).await;
-        connected.map_err(|failure| refused(failure.into_error()))?;
+        backend.connection.open().await.map_err(|failure| refused(failure.into_error()))?;
         Ok(backend)
     }
 
     /// Creates a backend that connects to the cluster in `config` on the first request. This
     /// function performs neither I/O nor checks.
     pub fn connect_lazily(config: EtcdConfig) -> Self {
-        if config.exposes_password() {
+        if config.exposes_password {
             tracing::warn!(
                 ?config,
                 "the password is sent over the network unencrypted; use etcds://"
@@ -98,7 +97,7 @@ impl EtcdBackend {
             batches: Batches::new(&connection),
             connection,
             sessions: Arc::new(Sessions::new(Arc::clone(&clock))),
-            doubts: Arc::new(Doubts::new(Arc::clone(&clock))),
+            late_entries: Arc::new(LateEntries::new(Arc::clone(&clock))),
             clock,
             news: Arc::new(News::new()),
         }
@@ -122,7 +121,7 @@ impl EtcdBackend {
     /// Handles a lease that has no entry in the store and that no caller needs. If a late request
     /// may still create the entry, the current sessions are no longer kept alive.
     fn abandon(&self, lease: &Lease) {
-        if self.doubts.forget(lease) {
+        if self.late_entries.forget(lease) {
             self.sessions.doubt();
         }
         self.slots.free(lease);
@@ -138,12 +137,8 @@ fn context(failure: Failure, operation: Operation, key: &LockKey) -> Error {
 impl LockBackend for EtcdBackend {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new(BACKEND, Fencing::Strict)
-            .with(Feature::ForceRelease)
-            .with(Feature::Inspect)
-            .with(Feature::List)
             .with(Feature::Push)
             .with(Feature::Queue)
-            .with(Feature::Revocation)
             .with(Feature::Sessions)
             .with(Feature::SpareTokens)
             .with(Feature::Together)
@@ -152,8 +147,8 @@ impl LockBackend for EtcdBackend {
             .with_ttl_granularity(Duration::from_secs(1))
     }
 
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        let attempt = self.acquire(std::slice::from_ref(claim)).await;
+    async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        let attempt = self.acquire_claims(std::slice::from_ref(claim)).await;
         let attempt =
             attempt.map_err(|failure| context(failure, Operation::Acquire, claim.key()))?;
         Ok(match attempt {
@@ -162,15 +157,6 @@ impl LockBackend for EtcdBackend {
             }
             AttemptAll::Held { contention, .. } => Attempt::Held(contention),
         })
-    }
-
-    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
-        let Some(first) = claims.first() else {
-            return Ok(AttemptAll::Granted(Vec::new()));
-        };
-        Self::ensure_possible_together(claims)?;
-        let attempt = self.acquire(claims).await;
-        attempt.map_err(|failure| context(failure, Operation::Acquire, first.key()))
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
@@ -183,51 +169,29 @@ impl LockBackend for EtcdBackend {
         released.map_err(|failure| context(failure, Operation::Release, lease.key()))
     }
 
+    async fn acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
+        let Some(first) = claims.first() else {
+            return Ok(AttemptAll::Granted(Vec::new()));
+        };
+        Self::ensure_possible_together(claims)?;
+        let attempt = self.acquire_claims(claims).await;
+        attempt.map_err(|failure| context(failure, Operation::Acquire, first.key()))
+    }
+
     async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         self.renew_leases(leases).await
     }
 
-    fn watch(&self, key: &LockKey) -> KeyWatch {
-        self.news.observe(&self.connection, &self.layout, key)
+    fn watch(&self, subject: Subject<'_>) -> KeyWatch {
+        match subject {
+            Subject::Claim(claim) => self.news.watch_claim(claim),
+            Subject::Lease(lease) => self.news.watch_lease(lease),
+            subject => self.news.observe(&self.connection, &self.layout, subject.key()),
+        }
     }
 
-    fn watch_claim(&self, claim: &Claim) -> KeyWatch {
-        self.news.watch_claim(claim)
-    }
-
-    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
-        self.news.watch_lease(lease)
-    }
-
-    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
-        self.describe(key).await.map_err(|failure| context(failure, Operation::Inspect, key))
-    }
-
-    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
-        self.names(prefix, after).await.map_err(|failure| {
-            failure.into_error().with_operation(Operation::List).with_backend(BACKEND)
-        })
-    }
-
-    async fn force_release(
-        &self,
-        key: &LockKey,
-        only: Option<Fingerprint>,
-    ) -> Result<ForcedRelease, Error> {
-        let ended = self.end_forcibly(key, only).await;
-        ended.map_err(|failure| context(failure, Operation::ForceRelease, key))
-    }
-
-    async fn request_revocation(
-        &self,
-        key: &LockKey,
-        only: Option<Fingerprint>,
-    ) -> Result<Revocation, Error> {
-        self.ask_back(key, only).await.map_err(|failure| context(failure, Operation::Revoke, key))
-    }
-
-    async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
-        Ok(self.connection.diagnose().await)
+    fn admin(&self) -> Option<&dyn StoreAdmin> {
+        Some(self)
     }
 
     fn disconnect(&self) {

@@ -1,10 +1,9 @@
 //! Group commit: while transactions are in progress, changes to several locks are collected and
 //! sent in one transaction.
 //!
-//! Up to [`LANES`] callers at a time send separate transactions. All remaining callers are queued.
-//! Up to [`LANES`] tasks send the queued changes in batches, with one round trip per batch. If a
-//! caller's future is dropped while its change is queued, the change is not sent. A batch never
-//! waits for additional callers.
+//! Up to [`LANES`](leasehold_core::batch::LANES) callers at a time send separate transactions. All
+//! remaining callers submit their changes to a [`Batcher`]. Queued releases precede queued
+//! acquisitions.
 //!
 //! A batch is one etcd transaction. Its `then` branch makes the changes of all callers if all
 //! conditions hold. Its `else` branch contains a nested transaction for each caller, so a failed
@@ -12,65 +11,44 @@
 //! permissions, because servers released before March 2026 do not check the permissions of nested
 //! transactions (GHSA-rfx7-8w68-q57q).
 
-use std::collections::{HashSet, VecDeque};
 use std::iter;
-use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use etcd_client::{Compare, ResponseHeader, Txn, TxnOp, TxnOpResponse, TxnResponse};
-use leasehold_core::{Error, ErrorKind, LockKey};
-use tokio::runtime::Handle;
-use tokio::sync::oneshot;
-use tokio::task::yield_now;
-use tokio::time::timeout;
+use leasehold_core::LockKey;
+use leasehold_core::batch::{self, BatchLimits, Batcher, Lane, SendBatch};
 
 use crate::connection::Connection;
-use crate::error::Failure;
-use crate::sync::locked;
-
-/// The number of concurrent round trips. Three concurrent round trips keep the client and the
-/// server busy. In a measurement, six lanes sent smaller batches but not more of them.
-const LANES: usize = 3;
+use crate::error::{BACKEND, Failure};
 
 /// The maximum number of conditions and changes in a batch. The server's default limit is 128, and
 /// to this number the server adds the operations of the largest nested transaction. If a server
 /// with a lower limit rejects a batch, each caller sends a separate transaction.
 const MAX_OPERATIONS: usize = 120;
 
-/// The queued changes of one cluster.
-pub(crate) struct Batches {
-    connection: Arc<Connection>,
-    state: Mutex<State>,
-}
+/// A caller that sends a separate transaction.
+pub(crate) type Alone<'a> = batch::Alone<'a, Cluster>;
 
-#[derive(Default)]
-struct State {
-    /// The number of callers that are sending separate transactions.
-    alone: usize,
-    /// The number of tasks that send batches to the current member. A task that is stuck with a
-    /// previous member no longer counts.
-    lanes: usize,
-    turn: usize,
-    line: VecDeque<Waiting>,
-}
+/// The queued changes of one cluster. Clones share the queue.
+#[derive(Clone)]
+pub(crate) struct Batches(Batcher<Cluster>);
 
-/// A queued caller.
-struct Waiting {
-    change: Change,
-    caller: oneshot::Sender<Result<Outcome, Failure>>,
-}
+/// The cluster to which batches are sent.
+pub(crate) struct Cluster(Arc<Connection>);
 
 /// A change of one lock, with its conditions.
 #[derive(Clone)]
 pub(crate) struct Change {
     pub(crate) key: LockKey,
+    /// Whether the change releases the lock.
+    pub(crate) is_release: bool,
     pub(crate) when: Vec<Compare>,
     pub(crate) then: Vec<TxnOp>,
 }
 
 /// The outcome of a change.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Outcome {
+pub(crate) enum Outcome {
     /// The store applied the change at this revision.
     Applied(i64),
     /// A condition was not met, so nothing was changed.
@@ -103,46 +81,14 @@ impl Change {
 }
 
 impl Batches {
-    pub(crate) fn new(connection: &Arc<Connection>) -> Arc<Self> {
-        Arc::new(Self { connection: Arc::clone(connection), state: Mutex::default() })
+    pub(crate) fn new(connection: &Arc<Connection>) -> Self {
+        // The limit covers the connection attempt and the transaction.
+        let limits = BatchLimits::new(2 * connection.timeout()).with_weight(MAX_OPERATIONS);
+        Self(Batcher::new(BACKEND, Cluster(Arc::clone(connection)), limits))
     }
 
     /// Makes a change as part of a batch. Returns [`Changed::Alone`] if few transactions are in
     /// progress, or if `change` returns `None` because the change cannot be part of a batch.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`Failure::Unknown`] if the batch may have been sent and no reply arrived.
-    ///
-    /// # Cancel safety
-    ///
-    /// This method is cancel safe. A change that has not been sent yet is never sent.
-    pub(crate) async fn change(
-        self: &Arc<Self>,
-        change: impl FnOnce() -> Option<Change>,
-    ) -> Result<Changed<'_>, Failure> {
-        if let Some(alone) = self.alone() {
-            return Ok(Changed::Alone(Some(alone)));
-        }
-        let Some(change) = change() else { return Ok(Changed::Alone(None)) };
-        Ok(match self.join(change).await? {
-            Outcome::Applied(revision) => Changed::Applied(revision),
-            Outcome::Refused => Changed::Refused,
-            Outcome::LeftAlone => Changed::Alone(self.alone()),
-        })
-    }
-
-    /// Registers a caller that sends a separate transaction, because up to [`LANES`] callers are
-    /// faster without batches. Returns `None` if too many transactions are in progress, in which
-    /// case the caller [joins](Self::join) a batch.
-    fn alone(&self) -> Option<Alone<'_>> {
-        let mut state = self.state();
-        let is_alone = state.lanes == 0 && state.alone < LANES;
-        state.alone += usize::from(is_alone);
-        is_alone.then(|| Alone(self))
-    }
-
-    /// Makes a change as part of a batch.
     ///
     /// # Errors
     ///
@@ -152,297 +98,178 @@ impl Batches {
     /// # Cancel safety
     ///
     /// This method is cancel safe. A change that has not been sent yet is never sent.
-    async fn join(self: &Arc<Self>, change: Change) -> Result<Outcome, Failure> {
-        let Ok(runtime) = Handle::try_current() else { return Ok(Outcome::LeftAlone) };
-        let turn = self.connection.turn();
-        let (caller, outcome) = oneshot::channel();
-        if let Some(turn) = self.add(turn, Waiting { change, caller }) {
-            runtime.spawn(Lane { batches: Arc::clone(self), turn, has_ended: false }.run());
+    pub(crate) async fn change(
+        &self,
+        change: impl FnOnce() -> Option<Change>,
+    ) -> Result<Changed<'_>, Failure> {
+        if let Some(alone) = self.0.alone() {
+            return Ok(Changed::Alone(Some(alone)));
         }
-        // The limit covers the previous batch and the caller's batch. The limit is necessary
-        // because a lane does not send batches while its runtime is not running.
-        let told = timeout(self.connection.timeout() * 2, outcome);
-        match self.connection.attend(turn, told).await {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(_dropped)) => Err(runtime_ended()),
-            Err(_elapsed) => {
-                self.connection.leave(turn);
-                Err(Failure::silent())
-            }
-        }
+        let Some(change) = change() else { return Ok(Changed::Alone(None)) };
+        Ok(match self.submit(change).await? {
+            Outcome::Applied(revision) => Changed::Applied(revision),
+            Outcome::Refused => Changed::Refused,
+            Outcome::LeftAlone => Changed::Alone(self.0.alone()),
+        })
     }
 
-    /// Queues a caller. If a new lane must be started for the caller, returns the turn of the new
-    /// lane.
-    fn add(&self, turn: usize, waiting: Waiting) -> Option<usize> {
-        let mut state = self.state();
-        if state.turn < turn {
-            (state.turn, state.lanes) = (turn, 0);
+    async fn submit(&self, change: Change) -> Result<Outcome, Failure> {
+        let connection = &self.0.sender().0;
+        let submitted = self.0.submit(change).map_err(Failure::Unsent)?;
+        match connection.attend(connection.turn(), submitted.reply()).await {
+            Ok(outcome) => outcome,
+            Err(error) if error.may_have_been_applied() => Err(Failure::Unknown(error)),
+            Err(_unsent) => Ok(Outcome::LeftAlone),
         }
-        let begins = state.lanes < LANES;
-        state.lanes += usize::from(begins);
-        state.line.push_back(waiting);
-        begins.then_some(state.turn)
-    }
-
-    async fn send(&self, batch: Vec<Waiting>) {
-        match self.connection.txn(together(&batch)).await {
-            Ok(reply) => tell(batch, outcomes(&reply)),
-            Err(failure) => {
-                let told = || failure.repeated().map_or(Ok(Outcome::LeftAlone), Err);
-                tell(batch, iter::repeat_with(told));
-            }
-        }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        locked(&self.state)
     }
 }
 
-/// A caller that sends a separate transaction.
-pub(crate) struct Alone<'a>(&'a Batches);
+impl SendBatch for Cluster {
+    type Request = Change;
+    type Reply = Result<Outcome, Failure>;
 
-impl Drop for Alone<'_> {
-    fn drop(&mut self) {
-        self.0.state().alone -= 1;
-    }
-}
-
-impl State {
-    fn end_lane(&mut self, turn: usize) {
-        self.lanes -= usize::from(self.turn == turn);
-    }
-
-    /// Removes the next batch from the queue, in order, without callers that were dropped. etcd
-    /// rejects a transaction with two changes of one key, so a batch contains each lock only once.
-    /// Further changes of that lock remain queued.
-    fn next_batch(&mut self) -> Vec<Waiting> {
-        let (mut batch, mut later) = (Vec::new(), Vec::new());
-        let (mut keys, mut room) = (HashSet::new(), MAX_OPERATIONS);
-        while self.line.front().is_some_and(|next| next.change.operations() <= room)
-            && let Some(next) = self.line.pop_front()
-        {
-            if next.caller.is_closed() {
-                continue;
-            }
-            if keys.insert(next.change.key.clone()) {
-                room -= next.change.operations();
-                batch.push(next);
-            } else {
-                later.push(next);
-            }
-        }
-        later.into_iter().rev().for_each(|waiting| self.line.push_front(waiting));
-        batch
-    }
-}
-
-/// A task that sends batches until the queue is empty.
-struct Lane {
-    batches: Arc<Batches>,
-    turn: usize,
-    has_ended: bool,
-}
-
-impl Lane {
-    async fn run(mut self) {
-        loop {
-            // Yielding allows callers that have just received their outcome to join the next batch.
-            yield_now().await;
-            let Some(batch) = self.next_batch() else { return };
-            self.batches.send(batch).await;
-        }
-    }
-
-    /// Returns the next batch. If the queue is empty, the lane is removed.
-    fn next_batch(&mut self) -> Option<Vec<Waiting>> {
-        let mut state = self.batches.state();
-        let batch = state.next_batch();
-        if batch.is_empty() {
-            state.end_lane(self.turn);
-            self.has_ended = true;
-            return None;
-        }
-        Some(batch)
-    }
-}
-
-/// The runtime may shut down while the lane is running.
-impl Drop for Lane {
-    fn drop(&mut self) {
-        if self.has_ended {
+    async fn send_next(&self, lane: &mut Lane<Self>) {
+        // Callers can join or leave the batch until the connection is open.
+        let opened = self.0.open().await;
+        let Some(mut batch) = lane.next_batch() else { return };
+        let (callers, changes): (Vec<usize>, Vec<&Change>) = batch.open().unzip();
+        if changes.is_empty() {
             return;
         }
-        let mut state = self.batches.state();
-        state.end_lane(self.turn);
-        // No lane is left to send the changes of callers that are still queued.
-        let left = if state.lanes == 0 { mem::take(&mut state.line) } else { VecDeque::new() };
-        drop(state);
-        tell(left, iter::repeat_with(|| Ok(Outcome::LeftAlone)));
+        let sent = match opened {
+            Ok(()) => self.0.txn(together(&changes)).await,
+            Err(failure) => Err(failure),
+        };
+        match sent {
+            Ok(reply) => {
+                for (caller, outcome) in callers.into_iter().zip(outcomes(&reply)) {
+                    batch.answer(caller, Ok(outcome));
+                }
+            }
+            Err(failure) => {
+                batch.answer_all(|_change| failure.repeated().map_or(Ok(Outcome::LeftAlone), Err));
+            }
+        }
+    }
+
+    fn weight(&self, change: &Change) -> usize {
+        change.operations()
+    }
+
+    /// Releases are urgent, because they free locks for other callers. An etcd cluster cannot be a
+    /// member of a quorum, so no acquisition of the same lease is queued when it is released.
+    fn is_urgent(&self, change: &Change) -> bool {
+        change.is_release
+    }
+
+    /// etcd rejects a transaction with two changes of one key.
+    fn exclusive_key<'a>(&self, change: &'a Change) -> Option<&'a LockKey> {
+        Some(&change.key)
+    }
+
+    fn route(&self) -> usize {
+        self.0.turn()
     }
 }
 
-/// Returns one transaction for the whole batch.
-fn together(batch: &[Waiting]) -> Txn {
-    if let [only] = batch {
-        return only.change.alone();
+/// Returns one transaction for all changes.
+fn together(changes: &[&Change]) -> Txn {
+    if let [only] = changes {
+        return only.alone();
     }
-    let changes = || batch.iter().map(|waiting| &waiting.change);
-    let when: Vec<Compare> = changes().flat_map(|change| change.when.iter().cloned()).collect();
-    let then: Vec<TxnOp> = changes().flat_map(|change| change.then.iter().cloned()).collect();
-    let each: Vec<TxnOp> = changes().map(|change| TxnOp::txn(change.alone())).collect();
+    let when: Vec<Compare> =
+        changes.iter().flat_map(|change| change.when.iter().cloned()).collect();
+    let then: Vec<TxnOp> = changes.iter().flat_map(|change| change.then.iter().cloned()).collect();
+    let each: Vec<TxnOp> = changes.iter().map(|change| TxnOp::txn(change.alone())).collect();
     Txn::new().when(when).and_then(then).or_else(each)
 }
 
-/// Returns the outcome of each caller, in order.
-fn outcomes(reply: &TxnResponse) -> impl Iterator<Item = Result<Outcome, Failure>> {
+/// Returns the outcome of each change, in order.
+fn outcomes(reply: &TxnResponse) -> impl Iterator<Item = Outcome> {
     let revision = reply.header().map_or(0, ResponseHeader::revision);
     let all = reply.succeeded();
     let each = if all { Vec::new() } else { reply.op_responses() };
     let each = each.into_iter().map(move |response| match response {
-        TxnOpResponse::Txn(reply) if reply.succeeded() => Ok(Outcome::Applied(revision)),
-        _ => Ok(Outcome::Refused),
+        TxnOpResponse::Txn(reply) if reply.succeeded() => Outcome::Applied(revision),
+        _ => Outcome::Refused,
     });
-    // A batch with one caller does not have a nested transaction.
+    // A batch with one change does not have a nested transaction.
     let same = if all { Outcome::Applied(revision) } else { Outcome::Refused };
-    each.chain(iter::repeat_with(move || Ok(same)))
-}
-
-fn tell(
-    batch: impl IntoIterator<Item = Waiting>,
-    outcomes: impl Iterator<Item = Result<Outcome, Failure>>,
-) {
-    for (waiting, outcome) in batch.into_iter().zip(outcomes) {
-        // A caller that was dropped does not need its outcome.
-        let _ = waiting.caller.send(outcome);
-    }
-}
-
-fn runtime_ended() -> Failure {
-    let message = "the runtime that sent the request was shut down, so the outcome is unknown";
-    Failure::Unknown(Error::new(ErrorKind::Indeterminate, message))
+    each.chain(iter::repeat(same))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use etcd_client::CompareOp;
+    use futures_util::FutureExt;
+    use tokio::net::TcpListener;
+    use tokio::time::{sleep, timeout};
 
     use super::*;
     use crate::config::EtcdConfig;
 
-    type Told = oneshot::Receiver<Result<Outcome, Failure>>;
+    fn batches() -> Batches {
+        // No server listens on this port.
+        batches_to("etcd://127.0.0.1:1")
+    }
+
+    fn batches_to(url: &str) -> Batches {
+        Batches::new(&Arc::new(Connection::new(EtcdConfig::from_url(url).unwrap())))
+    }
 
     fn change(name: &str) -> Change {
-        let key = LockKey::new(name).unwrap();
         let absent = |key| Compare::create_revision(key, CompareOp::Equal, 0);
         Change {
-            key,
+            key: LockKey::new(name).unwrap(),
+            is_release: false,
             when: vec![absent(name), absent("mark")],
             then: vec![TxnOp::put(name, "", None)],
         }
     }
 
-    fn waiting(name: &str) -> (Waiting, Told) {
-        let (caller, told) = oneshot::channel();
-        (Waiting { change: change(name), caller }, told)
-    }
-
-    fn line(names: &[&str]) -> (State, Vec<Told>) {
-        let (line, told): (VecDeque<_>, Vec<_>) = names.iter().map(|name| waiting(name)).unzip();
-        (State { line, ..State::default() }, told)
-    }
-
-    fn names(batch: &[Waiting]) -> Vec<&str> {
-        batch.iter().map(|waiting| waiting.change.key.as_str()).collect()
-    }
-
-    fn batches() -> Arc<Batches> {
-        // There is no server at this address.
-        let config = EtcdConfig::from_url("etcd://127.0.0.1:1").unwrap();
-        Batches::new(&Arc::new(Connection::new(config)))
-    }
-
     #[test]
-    fn a_batch_holds_each_lock_once_and_in_order() {
-        let (mut state, _told) = line(&["a", "b", "a", "c", "a", "b"]);
-
-        assert_eq!(names(&state.next_batch()), ["a", "b", "c"]);
-        assert_eq!(names(&state.next_batch()), ["a", "b"]);
-        assert_eq!(names(&state.next_batch()), ["a"]);
-        assert!(state.next_batch().is_empty());
-    }
-
-    #[test]
-    fn a_caller_that_gave_up_is_not_sent() {
-        let (mut state, mut told) = line(&["a", "gone", "b"]);
-
-        drop(told.remove(1));
-
-        assert_eq!(names(&state.next_batch()), ["a", "b"]);
-    }
-
-    #[test]
-    fn a_batch_has_no_more_operations_than_a_server_takes() {
-        let all: Vec<String> = (0..MAX_OPERATIONS).map(|n| n.to_string()).collect();
-        let (mut state, _told) = line(&all.iter().map(String::as_str).collect::<Vec<_>>());
-
-        assert_eq!(state.next_batch().len(), MAX_OPERATIONS / 2);
-        assert_eq!(state.next_batch().len(), MAX_OPERATIONS / 2);
-        assert!(state.next_batch().is_empty());
-    }
-
-    #[test]
-    fn few_callers_go_alone_and_others_have_company() {
+    fn batch_holds_each_lock_once_and_no_more_operations_than_a_server_accepts() {
         let batches = batches();
-        let mut alone: Vec<_> = (0..LANES).map(|_| batches.alone().unwrap()).collect();
+        let (cluster, change) = (batches.0.sender(), change("a"));
 
-        assert!(batches.alone().is_none());
-        drop(alone.pop());
-        assert!(batches.alone().is_some());
-
-        batches.add(0, waiting("a").0);
-        assert!(batches.alone().is_none());
-    }
-
-    #[test]
-    fn lanes_to_a_member_that_was_left_do_not_count() {
-        let batches = batches();
-        let begins = |turn| batches.add(turn, waiting("a").0);
-
-        assert_eq!([(); LANES + 1].map(|()| begins(0)), [Some(0), Some(0), Some(0), None]);
-        assert_eq!(begins(1), Some(1));
-        // A caller that has not yet noticed the switch to a different member can still join a
-        // batch.
-        assert_eq!(begins(0), Some(1));
-        batches.state().end_lane(0);
-        assert_eq!(batches.state().lanes, 2);
+        assert_eq!(cluster.exclusive_key(&change), Some(&change.key));
+        assert_eq!(cluster.weight(&change), 2, "the server counts conditions and changes apart");
     }
 
     #[tokio::test]
     async fn callers_are_left_alone_if_nothing_was_sent() {
         let batches = batches();
 
-        assert!(matches!(batches.join(change("a")).await, Ok(Outcome::LeftAlone)));
-
-        yield_now().await;
-        assert_eq!(batches.state().lanes, 0);
+        assert!(matches!(batches.submit(change("a")).await, Ok(Outcome::LeftAlone)));
     }
 
-    #[test]
-    fn a_lane_that_ends_with_its_runtime_leaves_those_in_line_alone() {
+    #[tokio::test]
+    async fn change_of_a_caller_that_leaves_before_the_connection_is_open_is_not_sent() {
+        let mute = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("etcd://{}?timeout-ms=200", mute.local_addr().unwrap());
+        let batches = batches_to(&url);
+        let mut submitted = Box::pin(batches.submit(change("a")));
+        assert!((&mut submitted).now_or_never().is_none());
+        let _connecting = mute.accept().await.unwrap();
+
+        drop(submitted);
+
+        let is_idle = async {
+            while !batches.0.is_idle() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(Duration::from_secs(10), is_idle).await.expect("the connection attempt ends");
+        assert_eq!(batches.0.stats().requests, 0);
+    }
+
+    #[tokio::test]
+    async fn change_of_several_locks_is_not_part_of_a_batch() {
         let batches = batches();
-        let lane = || Lane { batches: Arc::clone(&batches), turn: 0, has_ended: false };
-        let (one, mut told) = waiting("a");
-        let (other, mut told_later) = waiting("b");
-        assert_eq!([one, other].map(|waiting| batches.add(0, waiting)), [Some(0); 2]);
+        let _busy: Vec<_> = iter::from_fn(|| batches.0.alone()).collect();
 
-        drop(lane());
-        assert!(told.try_recv().is_err());
-        drop(lane());
-
-        for told in [&mut told, &mut told_later] {
-            assert!(matches!(told.try_recv(), Ok(Ok(Outcome::LeftAlone))));
-        }
+        assert!(matches!(batches.change(|| None).await, Ok(Changed::Alone(None))));
     }
 }

@@ -3,15 +3,15 @@
 mod url;
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::ConnectOptions;
 #[cfg(feature = "tls")]
 use etcd_client::TlsOptions;
+use leasehold_core::Error;
 use leasehold_core::clock::{Clock, SystemClock};
-use leasehold_core::{Error, ErrorKind};
+use leasehold_settings::{REQUEST_TIMEOUT, duration_in, invalid};
 
 use crate::error::BACKEND;
 use crate::layout::Layout;
@@ -38,7 +38,8 @@ pub struct EtcdConfig {
     /// certificate is checked against the host name.
     #[cfg(feature = "tls")]
     tls: Option<TlsOptions>,
-    has_password: bool,
+    /// Whether a password would cross a network without encryption.
+    pub(crate) exposes_password: bool,
 }
 
 impl EtcdConfig {
@@ -48,47 +49,19 @@ impl EtcdConfig {
     /// limit. The limit is also short enough for several renewal attempts within one TTL.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1);
 
-    /// Reads a URL such as `etcd://[user[:password]@]host[:port][,host[:port]…]`. `etcds://`
-    /// enables TLS.
-    ///
-    /// The default port is 2379. The `prefix` and `timeout-ms` parameters correspond to
-    /// [`prefix`](Self::prefix) and [`timeout`](Self::timeout). With TLS, the parameters `ca`,
-    /// `cert` and `key` are paths of PEM files.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`ErrorKind::Invalid`] if the URL is not valid, and [`ErrorKind::Unsupported`] if
-    /// the URL requires TLS and the `tls` Cargo feature is disabled. No error shows the URL,
-    /// because it may contain a password.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// # use leasehold_etcd::EtcdConfig;
-    ///
-    /// let config = EtcdConfig::from_url("etcd://10.0.0.1,10.0.0.2,10.0.0.3")?
-    ///     .prefix("shop/")?
-    ///     .timeout(Duration::from_millis(500))?;
-    /// # let _ = config;
-    /// # Ok::<(), leasehold_core::Error>(())
-    /// ```
-    pub fn from_url(url: &str) -> Result<Self, Error> {
-        url::read(url)
-    }
-
     /// Creates a configuration from the members' addresses and the client crate's options. An
     /// address is `http://host:port` or `https://host:port`.
     ///
-    ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] if there is no address.
+    /// Returns [`ErrorKind::Invalid`](leasehold_core::ErrorKind::Invalid) if there is no address.
     pub fn from_options(
         endpoints: impl IntoIterator<Item = impl Into<String>>,
         options: ConnectOptions,
     ) -> Result<Self, Error> {
         let endpoints: Vec<String> = endpoints.into_iter().map(Into::into).collect();
         if endpoints.is_empty() {
-            return Err(invalid("at least one endpoint is required"));
+            return Err(in_backend(invalid("at least one endpoint is required")));
         }
         Ok(Self {
             endpoints,
@@ -98,7 +71,7 @@ impl EtcdConfig {
             options,
             #[cfg(feature = "tls")]
             tls: None,
-            has_password: false,
+            exposes_password: false,
         })
     }
 
@@ -109,7 +82,7 @@ impl EtcdConfig {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] if the prefix is empty, is longer than 128 characters or
+    /// Returns [`ErrorKind::Invalid`](leasehold_core::ErrorKind::Invalid) if the prefix is empty, is longer than 128 characters or
     /// contains characters that keys cannot contain.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Result<Self, Error> {
         self.layout = Layout::new(prefix)?;
@@ -121,15 +94,10 @@ impl EtcdConfig {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] if the limit is less than 1 ms or more than 60 s.
+    /// Returns [`ErrorKind::Invalid`](leasehold_core::ErrorKind::Invalid) if the limit is less than 1 ms or more than 60 s.
     pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
-        if timeout < Duration::from_millis(1) || timeout > Duration::from_secs(60) {
-            return Err(invalid(format!(
-                "timeout (timeout-ms in a URL) must be between 1 ms and 60 s, not {} ms",
-                timeout.as_millis()
-            )));
-        }
-        self.timeout = timeout;
+        let timeout = duration_in(&REQUEST_TIMEOUT, "timeout (timeout-ms in a URL)", timeout);
+        self.timeout = timeout.map_err(in_backend)?;
         Ok(self)
     }
 
@@ -175,21 +143,6 @@ impl EtcdConfig {
         }
         endpoint.starts_with("http://")
     }
-
-    /// Returns whether a password would cross a network without encryption.
-    pub(crate) fn exposes_password(&self) -> bool {
-        self.has_password && self.endpoints.iter().any(|endpoint| !is_private(endpoint))
-    }
-}
-
-/// Returns whether traffic to `endpoint` is encrypted or stays on this machine.
-fn is_private(endpoint: &str) -> bool {
-    let Some(authority) = endpoint.strip_prefix("http://") else {
-        return true;
-    };
-    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
-    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 impl fmt::Debug for EtcdConfig {
@@ -202,13 +155,14 @@ impl fmt::Debug for EtcdConfig {
     }
 }
 
-/// Returns the error for an invalid setting.
-fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::Invalid, message).with_backend(BACKEND)
+fn in_backend(error: Error) -> Error {
+    error.with_backend(BACKEND)
 }
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::ErrorKind;
+
     use super::*;
 
     fn refusal(url: &str) -> Error {
@@ -223,7 +177,7 @@ mod tests {
         assert_eq!(config.endpoints, ["http://a.example:2379", "http://b.example:7000"]);
         assert_eq!(config.timeout, Duration::from_millis(250));
         assert!(format!("{config:?}").contains("app/"));
-        assert!(config.exposes_password());
+        assert!(config.exposes_password);
     }
 
     #[test]
@@ -232,7 +186,7 @@ mod tests {
         assert_eq!(config.endpoints, ["http://[::1]:2379", "http://[::1]:7000"]);
 
         let config = EtcdConfig::from_url("etcd://locker:x@localhost").unwrap();
-        assert!(!config.exposes_password());
+        assert!(!config.exposes_password);
     }
 
     #[test]
@@ -243,7 +197,6 @@ mod tests {
             ("etcd-1.example:", "http://etcd-1.example:2379"),
             ("[::0001]", "http://[::1]:2379"),
             ("[::0001]:80", "http://[::1]:80"),
-            ("0x7f.1", "http://127.0.0.1:2379"),
         ] {
             let config = EtcdConfig::from_url(&format!("etcd://{host}")).unwrap();
             assert_eq!(config.endpoints, [endpoint], "{host}");

@@ -95,6 +95,12 @@ impl Connection {
         self.config.timeout
     }
 
+    /// Opens a connection, unless one is open.
+    pub(crate) async fn open(&self) -> Result<(), Failure> {
+        // Every request opens a connection if necessary, so an empty request is sufficient.
+        self.call(|_client| async { Ok(()) }).await
+    }
+
     /// Sends a request to the current member, or to the next member if the current member is
     /// unusable.
     ///

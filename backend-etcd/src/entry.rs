@@ -4,8 +4,7 @@
 use std::str;
 
 use etcd_client::{Compare, CompareOp, KeyValue};
-use leasehold_core::admin::Waiter;
-use leasehold_core::backend::{Fingerprint, Lease, Share};
+use leasehold_core::backend::{Fingerprint, Lease, Mode, Waiter};
 use leasehold_core::{Description, Holder};
 
 use crate::layout::tag;
@@ -84,7 +83,7 @@ pub(crate) struct Entry {
     pub(crate) tag: String,
     pub(crate) value: Vec<u8>,
     pub(crate) state: State,
-    pub(crate) share: Share,
+    pub(crate) mode: Mode,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) description: Option<Description>,
     /// The etcd lease that the key is attached to, or 0 if the key is not attached to one.
@@ -110,7 +109,7 @@ impl Entry {
         let foreign = || Text {
             state: State::Foreign,
             tag: String::new(),
-            share: Share::Whole,
+            mode: Mode::Exclusive,
             granted: None,
             fingerprint: Fingerprint::of(kv.key()),
             description: None,
@@ -121,7 +120,7 @@ impl Entry {
             tag: text.tag,
             value: kv.value().to_vec(),
             state: text.state,
-            share: text.share,
+            mode: text.mode,
             fingerprint: text.fingerprint,
             description: text.description,
             lease: kv.lease(),
@@ -139,19 +138,19 @@ impl Entry {
     pub(crate) fn holder(&self) -> Holder {
         Holder::new(self.fingerprint)
             .with_description(self.description.clone())
-            .with_share(self.share)
+            .with_mode(self.mode)
             .with_token(Some(token(self.granted)))
     }
 
     /// Returns the new value for a holder that still holds the lock. The value contains the
     /// revision of the grant, because the key's last change is newer.
-    pub(crate) fn held_still(&self, share: Share, description: Option<&Description>) -> String {
-        let share = format!("{}@{}", words(share), self.granted);
-        value(HELD, &self.tag, self.fingerprint, &share, description)
+    pub(crate) fn held_still(&self, mode: Mode, description: Option<&Description>) -> String {
+        let mode = format!("{}@{}", words(mode), self.granted);
+        value(HELD, &self.tag, self.fingerprint, &mode, description)
     }
 
     pub(crate) fn waiter(&self) -> Waiter {
-        Waiter::new(self.fingerprint, self.share).with_description(self.description.clone())
+        Waiter::new(self.fingerprint, self.mode).with_description(self.description.clone())
     }
 }
 
@@ -166,27 +165,27 @@ pub(crate) fn queued(lease: &Lease) -> String {
 }
 
 fn value_of(state: &str, lease: &Lease) -> String {
-    let (share, fingerprint) = (words(lease.share()), lease.id().fingerprint());
-    value(state, &tag(lease), fingerprint, &share, lease.description())
+    let (mode, fingerprint) = (words(lease.mode()), lease.id().fingerprint());
+    value(state, &tag(lease), fingerprint, &mode, lease.description())
 }
 
 fn value(
     state: &str,
     tag: &str,
     fingerprint: Fingerprint,
-    share: &str,
+    mode: &str,
     description: Option<&Description>,
 ) -> String {
     match description {
-        Some(description) => format!("{state}{tag} {fingerprint} {share} {description}"),
-        None => format!("{state}{tag} {fingerprint} {share}"),
+        Some(description) => format!("{state}{tag} {fingerprint} {mode} {description}"),
+        None => format!("{state}{tag} {fingerprint} {mode}"),
     }
 }
 
-fn words(share: Share) -> String {
-    match share {
-        Share::Whole => "whole".to_owned(),
-        Share::Units { units, limit } => format!("{units}/{limit}"),
+fn words(mode: Mode) -> String {
+    match mode {
+        Mode::Exclusive => "whole".to_owned(),
+        Mode::Units { units, limit } => format!("{units}/{limit}"),
     }
 }
 
@@ -194,7 +193,7 @@ fn words(share: Share) -> String {
 struct Text {
     state: State,
     tag: String,
-    share: Share,
+    mode: Mode,
     /// The revision of the grant, if the value has been rewritten since the grant.
     granted: Option<i64>,
     fingerprint: Fingerprint,
@@ -209,23 +208,23 @@ impl Text {
         };
         let (tag, rest) = rest.split_once(' ')?;
         let (fingerprint, rest) = rest.split_once(' ')?;
-        let (share, description) = match rest.split_once(' ') {
-            Some((share, description)) => (share, Description::new(description).ok()),
+        let (mode, description) = match rest.split_once(' ') {
+            Some((mode, description)) => (mode, Description::new(description).ok()),
             None => (rest, None),
         };
-        let (share, granted) = match share.split_once('@') {
-            Some((share, granted)) => (share, Some(granted.parse().ok()?)),
-            None => (share, None),
+        let (mode, granted) = match mode.split_once('@') {
+            Some((mode, granted)) => (mode, Some(granted.parse().ok()?)),
+            None => (mode, None),
         };
-        let share = match share.split_once('/') {
+        let mode = match mode.split_once('/') {
             Some((units, limit)) => {
-                Share::Units { units: units.parse().ok()?, limit: limit.parse().ok()? }
+                Mode::Units { units: units.parse().ok()?, limit: limit.parse().ok()? }
             }
-            None if share == "whole" => Share::Whole,
+            None if mode == "whole" => Mode::Exclusive,
             None => return None,
         };
         let fingerprint = fingerprint.parse().ok()?;
-        Some(Self { state, tag: tag.to_owned(), share, granted, fingerprint, description })
+        Some(Self { state, tag: tag.to_owned(), mode, granted, fingerprint, description })
     }
 }
 
@@ -240,14 +239,14 @@ mod tests {
     #[test]
     fn values_are_read_as_they_were_written() {
         let lease = Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(10))
-            .with_share(Share::Units { units: 2, limit: 3 })
+            .with_mode(Mode::Units { units: 2, limit: 3 })
             .with_description(Some(Description::new("a host/1 x").unwrap()));
 
         let text = Text::read(&queued(&lease)).unwrap();
 
         assert_eq!(text.state, State::Queued);
         assert_eq!(text.tag, tag(&lease));
-        assert_eq!(text.share, lease.share());
+        assert_eq!(text.mode, lease.mode());
         assert_eq!(text.fingerprint, lease.id().fingerprint());
         assert_eq!(text.description.as_ref(), lease.description());
         assert_eq!(Text::read(&held(&lease)).unwrap().state, State::Held);

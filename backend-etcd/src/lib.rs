@@ -16,9 +16,8 @@ mod slots;
 
 mod batch;
 mod connection;
-mod doubt;
+mod late_entries;
 mod session;
-mod sync;
 mod version;
 mod watch;
 

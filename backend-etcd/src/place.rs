@@ -23,7 +23,7 @@ impl Place {
     pub(crate) fn new(queue: &Queue, claim: &Claim, own: &Entry) -> Self {
         let before = queue.predecessor(claim, &own.tag);
         // An entry that sets a smaller limit may be blocked even if this claim is not.
-        let blocks = |before: &&Entry| claim.share().limit() <= before.share.limit();
+        let blocks = |before: &&Entry| claim.mode().limit() <= before.mode.limit();
         Self {
             own: own.clone(),
             before: before.filter(blocks).cloned(),

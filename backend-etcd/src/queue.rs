@@ -1,6 +1,7 @@
 //! A lock's queue, and the rule that admits the next claim. The rule applies to all lock types.
 
 use etcd_client::{GetResponse, KeyValue};
+use leasehold_core::backend::rules::{fits, is_same_type};
 use leasehold_core::backend::{Claim, Lease};
 
 use crate::entry::{Entry, State};
@@ -69,13 +70,12 @@ impl Queue {
 
     /// Returns whether the lock is held in the mode of `lease`, either exclusively or by permits.
     pub(crate) fn is_held_like(&self, lease: &Lease) -> bool {
-        let whole = lease.share().is_whole();
-        self.holders().next().is_some_and(|holder| holder.share.is_whole() == whole)
+        self.holders().next().is_some_and(|holder| is_same_type(lease.mode(), holder.mode))
     }
 
     /// Returns whether the lock is held by permits and no waiter requests it exclusively.
     pub(crate) fn is_held_in_units(&self) -> bool {
-        self.is_held() && self.entries.iter().all(|entry| !entry.share.is_whole())
+        self.is_held() && self.entries.iter().all(|entry| !entry.mode.is_mutex())
     }
 
     /// Returns the entry of the lease with this tag.
@@ -116,9 +116,8 @@ impl Queue {
         if self.before(tag).any(Entry::is_foreign) {
             return Verdict::Refused;
         }
-        let others = self.holders().chain(self.before(tag)).map(|entry| entry.share.units());
-        let total: u64 = others.chain([claim.share().units()]).map(u64::from).sum();
-        if total <= u64::from(claim.share().limit()) { Verdict::Admitted } else { Verdict::Refused }
+        let others = self.holders().chain(self.before(tag)).map(|entry| entry.mode);
+        if fits(claim.mode(), others) { Verdict::Admitted } else { Verdict::Refused }
     }
 
     /// Returns the waiters whose queue entries block the claim until they expire. Waiters behind an
@@ -128,14 +127,14 @@ impl Queue {
         claim: &Claim,
         tag: &str,
     ) -> impl Iterator<Item = &Entry> {
-        let behind = self.is_held() && claim.share().is_whole();
+        let behind = self.is_held() && claim.mode().is_mutex();
         self.before(tag).filter(move |_| !behind)
     }
 
     /// Returns the last entry before the claim, which the claim waits for. Returns `None` if
     /// several entries must be removed before the claim can be admitted.
     pub(crate) fn predecessor(&self, claim: &Claim, tag: &str) -> Option<&Entry> {
-        if !claim.share().is_whole() {
+        if !claim.mode().is_mutex() {
             return self.before(tag).next_back();
         }
         let own = self.entries.iter().position(|entry| entry.tag == tag)?;

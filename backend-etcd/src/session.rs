@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use etcd_client::LeaseGrantOptions;
 use futures_util::future::join_all;
+use leasehold_core::backend::unpoisoned;
 use leasehold_core::clock::{Clock, Instant};
 use leasehold_core::{Error, ErrorKind};
 use tokio::sync::Mutex;
@@ -17,16 +18,15 @@ use uuid::Uuid;
 
 use crate::connection::Connection;
 use crate::error::{self, Failure};
-use crate::sync::locked;
 
 /// The part of a session's TTL that may have elapsed before an acquisition renews the session. With
 /// one twelfth, a new lease has nearly all of its TTL left, and busy clients do not renew
 /// constantly.
-const FRESH: u32 = 12;
+const REUSE_WITHIN: u32 = 12;
 
 /// The part of a session's TTL that must remain. A session with less time is renewed before an
 /// entry is attached to it.
-const TIRED: u32 = 3;
+const MIN_LEFT: u32 = 3;
 
 /// The maximum number of unused etcd leases that are kept for each TTL. Locks without renewal reuse
 /// these leases instead of creating and revoking an etcd lease each time.
@@ -80,7 +80,7 @@ pub(crate) enum Use {
     Locks,
     /// A session for waiters.
     Places,
-    /// A session for [marks](crate::doubt), which expire after a fixed time.
+    /// A session for [marks](crate::late_entries), which expire after a fixed time.
     Marks,
     /// An etcd lease for a single entry.
     Own,
@@ -143,7 +143,7 @@ impl Sessions {
         let mut slot = in_time(connection, slot.lock()).await?;
         let now = self.clock.now();
         match &*slot {
-            Some(session) if session.has_left(now, 1, TIRED) && is_safe(connection, session) => {
+            Some(session) if session.has_left(now, 1, MIN_LEFT) && is_safe(connection, session) => {
                 Ok(*session)
             }
             _ => self.renew(connection, of, ttl, &mut slot).await,
@@ -152,7 +152,7 @@ impl Sessions {
 
     /// Returns whether an acquisition can use the session without renewing it.
     pub(crate) fn is_fresh(&self, session: &Session) -> bool {
-        session.has_left(self.clock.now(), FRESH - 1, FRESH)
+        session.has_left(self.clock.now(), REUSE_WITHIN - 1, REUSE_WITHIN)
     }
 
     /// Returns the session for leases with this TTL, renewed by a request that was sent after this
@@ -242,9 +242,9 @@ impl Sessions {
     /// session.
     pub(crate) async fn forget(&self, ids: &[i64]) {
         for &id in ids {
-            let known = locked(&self.known).get(&id).copied();
+            let known = unpoisoned(&self.known).get(&id).copied();
             let Some(Known { of, seconds, .. }) = known else { continue };
-            let slot = locked(&self.current).get(&(of, seconds)).map(Arc::clone);
+            let slot = unpoisoned(&self.current).get(&(of, seconds)).map(Arc::clone);
             if let Some(slot) = slot {
                 let mut slot = slot.lock().await;
                 slot.take_if(|current| current.id == id);
@@ -278,7 +278,7 @@ impl Sessions {
         self.note(id, ttl, self.clock.now() + ttl, of, epochs);
         let granted = grant(connection, id, ttl).await;
         if granted.as_ref().is_err_and(|failure| !failure.leaves_doubt()) {
-            locked(&self.known).remove(&id);
+            unpoisoned(&self.known).remove(&id);
         }
         Ok((id, granted?))
     }
@@ -295,7 +295,7 @@ impl Sessions {
         let fits = |known: &Known| {
             known.of == Use::Own && known.seconds == seconds && known.epochs == epochs
         };
-        if !locked(&self.known).get(&id).is_some_and(fits) {
+        if !unpoisoned(&self.known).get(&id).is_some_and(fits) {
             return Ok(false);
         }
         let kept_at = self.clock.now();
@@ -312,13 +312,13 @@ impl Sessions {
     /// Keeps an etcd lease without attached entries for later use. Returns `false` if the etcd
     /// lease is not needed.
     pub(crate) fn spare(&self, id: i64) -> bool {
-        let Some(known) = locked(&self.known).get(&id).copied() else {
+        let Some(known) = unpoisoned(&self.known).get(&id).copied() else {
             return false;
         };
         if known.of != Use::Own {
             return false;
         }
-        let mut spares = locked(&self.spares);
+        let mut spares = unpoisoned(&self.spares);
         let spares = spares.entry(known.seconds).or_default();
         let useful = spares.len() < SPARES;
         if useful {
@@ -328,7 +328,7 @@ impl Sessions {
     }
 
     fn take_spare(&self, ttl: Duration) -> Option<i64> {
-        let mut spares = locked(&self.spares);
+        let mut spares = unpoisoned(&self.spares);
         let of_this_ttl = spares.get_mut(&seconds(ttl))?;
         let spare = of_this_ttl.pop();
         if of_this_ttl.is_empty() {
@@ -339,7 +339,7 @@ impl Sessions {
 
     /// Returns whether this client created the etcd lease for a single lock lease.
     pub(crate) fn is_own(&self, id: i64) -> bool {
-        locked(&self.known).get(&id).is_some_and(|known| known.of == Use::Own)
+        unpoisoned(&self.known).get(&id).is_some_and(|known| known.of == Use::Own)
     }
 
     /// Revokes all etcd leases of this client, except those to which a needed entry is attached.
@@ -349,7 +349,7 @@ impl Sessions {
     /// expire after their TTL.
     pub(crate) async fn end_all(&self, connection: &Connection) {
         let of_no_use: Vec<i64> = {
-            let mut known = locked(&self.known);
+            let mut known = unpoisoned(&self.known);
             known.extract_if(|_, known| known.of != Use::Marks).map(|(id, _)| id).collect()
         };
         let ended = of_no_use.into_iter().map(|id| revoke(connection, id));
@@ -358,7 +358,7 @@ impl Sessions {
 
     fn note(&self, id: i64, ttl: Duration, until: Instant, of: Use, epochs: u64) {
         let now = self.clock.now();
-        let mut known = locked(&self.known);
+        let mut known = unpoisoned(&self.known);
         // An etcd lease is remembered for twice its TTL, because the server may restart the TTL,
         // for example after an election.
         known.retain(|_, known| now < known.until);
@@ -367,7 +367,7 @@ impl Sessions {
 
     fn slot(&self, of: Use, ttl: Duration) -> Slot {
         let now = self.clock.now();
-        let mut current = locked(&self.current);
+        let mut current = unpoisoned(&self.current);
         // Sessions whose TTLs are no longer in use are dropped.
         current.retain(|_, slot| {
             Arc::strong_count(slot) > 1

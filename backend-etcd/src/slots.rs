@@ -12,12 +12,11 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use leasehold_core::LockKey;
-use leasehold_core::backend::{Lease, LeaseId, Tenure};
+use leasehold_core::backend::{Lease, LeaseId, Tenure, unpoisoned};
 use leasehold_core::clock::Instant;
 use uuid::Uuid;
 
 use crate::layout::Layout;
-use crate::sync::locked;
 
 /// A slot is kept for two TTLs plus this time after the last renewal or attempt. The server may
 /// restart the TTL, for example after an election, and a transaction that creates the entry may
@@ -162,7 +161,7 @@ impl Slots {
     /// for a long time.
     pub(crate) fn finds_strays(&self, now: Instant) -> bool {
         {
-            let mut look_at = locked(&self.look_at);
+            let mut look_at = unpoisoned(&self.look_at);
             if now < *look_at {
                 return false;
             }
@@ -190,7 +189,7 @@ impl Slots {
     }
 
     fn taken(&self) -> MutexGuard<'_, HashMap<LockKey, Vec<Option<Taken>>>> {
-        locked(&self.taken)
+        unpoisoned(&self.taken)
     }
 }
 

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use leasehold_conformance::stalls::{Stalls, measure};
-use leasehold_core::backend::{Claim, Lease, LockBackend, Patience, Share, Tenure};
+use leasehold_core::backend::{Claim, Lease, LockBackend, Mode, Patience, StoreAdmin, Tenure};
 use leasehold_core::retry::Retry;
 use leasehold_core::{
     Description, Error, ErrorKind, LockClient, LockKey, LockOptions, LossReason, TryLockError,
 };
 use leasehold_etcd::etcd_client::{Client, ConnectOptions, Txn, TxnOp};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};
-use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, Weather, until};
+use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, NetworkFault, until};
 use tokio::time::{Instant, timeout};
 
 const SECRET: &str = "S3CR3T-CANARY";
@@ -46,31 +46,31 @@ async fn all_operations(backend: &EtcdBackend) -> Result<(), Error> {
     let lease = |name: &str| Lease::new(&LockKey::new(name).unwrap(), LONG);
     for tenure in [Tenure::Fixed, Tenure::Kept] {
         let (held, waits) = (lease("job").with_tenure(tenure), lease("job").with_tenure(tenure));
-        backend.try_acquire(&Claim::new(held.clone())).await?;
+        backend.acquire(&Claim::new(held.clone())).await?;
         let queued = Claim::new(waits.clone()).with_patience(Patience::Queues(LONG));
-        backend.try_acquire(&queued).await?;
+        backend.acquire(&queued).await?;
         backend.renew(&held).await?;
         backend.inspect(held.key()).await?;
         backend.request_revocation(held.key(), None).await?;
         backend.release(&held).await?;
-        backend.try_acquire(&queued).await?;
+        backend.acquire(&queued).await?;
         backend.force_release(held.key(), None).await?;
         backend.release(&waits).await?;
     }
 
-    let units = || lease("units").with_share(Share::Units { units: 1, limit: 1 });
+    let units = || lease("units").with_mode(Mode::Units { units: 1, limit: 1 });
     let (held, waits) = (units(), units());
-    backend.try_acquire(&Claim::new(held.clone())).await?;
+    backend.acquire(&Claim::new(held.clone())).await?;
     let queued = Claim::new(waits.clone()).with_patience(Patience::Queues(LONG));
-    backend.try_acquire(&queued).await?;
-    backend.try_acquire(&Claim::new(units())).await?;
+    backend.acquire(&queued).await?;
+    backend.acquire(&Claim::new(units())).await?;
     backend.renew(&held.clone().with_description(Description::new("x").ok())).await?;
     backend.request_revocation(held.key(), None).await?;
     backend.release(&waits).await?;
     backend.release(&held).await?;
 
     let several = ["one", "other"].map(|name| Claim::new(lease(name)));
-    backend.try_acquire_all(&several).await?;
+    backend.acquire_all(&several).await?;
     for claim in &several {
         backend.release(claim.lease()).await?;
     }
@@ -204,8 +204,8 @@ mod credentials {
             shown.push(format!("{error} {error:?} {error:#?} {source:?}"));
         };
 
-        for weather in [Weather::BlackHole, Weather::Reset] {
-            proxy.set_weather(weather);
+        for fault in [NetworkFault::BlackHole, NetworkFault::Reset] {
+            proxy.set_network_fault(fault);
             for _ in 0..3 {
                 show(all_operations(&backend).await.unwrap_err());
             }
@@ -451,7 +451,7 @@ mod another_user {
             let mut foreign = etcd.ctl_command(&["lease", "keep-alive", &lease]);
             let _foreign = foreign.stdout(std::process::Stdio::null()).spawn().unwrap();
 
-            proxy.set_weather(Weather::Reset);
+            proxy.set_network_fault(NetworkFault::Reset);
             let lost = Stalls::watch().promptly("the loss", ttl + PROMPT, guard.lost()).await?;
             assert_eq!(lost, Some(LossReason::Expired));
             let start = Instant::now();
@@ -461,7 +461,7 @@ mod another_user {
                 matches!(mutex.try_lock().await, Err(TryLockError::Busy(_))),
                 "the holder did not keep it alive"
             );
-            proxy.set_weather(Weather::Fair);
+            proxy.set_network_fault(NetworkFault::None);
             drop(guard);
 
             let freed = timeout(Duration::from_secs(3), mutex.lock()).await;

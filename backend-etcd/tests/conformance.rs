@@ -8,9 +8,11 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use leasehold_conformance::{AsMutex, FaultKind, Groups, Harness, Need, Subject, Suites};
 use leasehold_core::{Description, ErrorKind, Holder, LockKey};
-use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue, PutOptions};
+use leasehold_etcd::etcd_client::{
+    AlarmAction, AlarmType, Client, GetOptions, KeyValue, PutOptions,
+};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};
-use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, Weather, until_some};
+use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, NetworkFault, until_some};
 use tokio::sync::RwLock;
 
 /// A cluster, and a proxy before each of its members.
@@ -42,7 +44,7 @@ impl Cluster {
     }
 
     /// The first holder of `key`.
-    async fn witness(&self, key: &LockKey) -> Option<Holder> {
+    async fn probe(&self, key: &LockKey) -> Option<Holder> {
         // A connection to a member that was restarted fails once.
         let found = until_some("the members answer", async || {
             let range = GetOptions::new().with_prefix();
@@ -62,26 +64,39 @@ impl Cluster {
 
     async fn disturb(&self, fault: FaultKind) {
         let mut etcd = self.etcd.write().await;
-        let set_weather =
-            |weather: Weather| self.proxies.iter().for_each(|proxy| proxy.set_weather(weather));
+        let set_network_fault = |fault: NetworkFault| {
+            self.proxies.iter().for_each(|proxy| proxy.set_network_fault(fault));
+        };
         match fault {
             FaultKind::ConnectionsKilled => {
                 join_all(self.proxies.iter().map(FaultProxy::disconnect)).await;
             }
-            FaultKind::NetworkSilent => set_weather(Weather::BlackHole),
+            FaultKind::NetworkSilent => set_network_fault(NetworkFault::BlackHole),
             FaultKind::ServerStopped => etcd.pause(),
             FaultKind::ServerKilled => etcd.restart().await,
+            FaultKind::ReadOnly => self.set_alarm(AlarmAction::Activate).await,
             other => unreachable!("{other} is not in the hooks"),
         }
     }
 
     async fn heal(&self) {
-        self.proxies.iter().for_each(|proxy| proxy.set_weather(Weather::Fair));
+        self.proxies.iter().for_each(|proxy| proxy.set_network_fault(NetworkFault::None));
         self.etcd.write().await.resume();
+        self.set_alarm(AlarmAction::Deactivate).await;
     }
 
-    fn pulse(&self) -> Box<dyn FnMut() + Send> {
-        Box::new(self.etcd.try_read().expect("one disturbance at a time").pulse())
+    /// Raises or clears the alarm for a full disk, with which etcd rejects writes.
+    async fn set_alarm(&self, action: AlarmAction) {
+        // A connection to a member that was restarted fails once.
+        until_some("the alarm is set", async || {
+            let mut maintenance = self.client.maintenance_client();
+            maintenance.alarm(action, AlarmType::Nospace, None).await.ok()
+        })
+        .await;
+    }
+
+    fn heartbeat(&self) -> Box<dyn FnMut() + Send> {
+        Box::new(self.etcd.try_read().expect("one disturbance at a time").heartbeat())
     }
 
     /// Attaches all keys to leases that end so much earlier, or deletes those that have ended.
@@ -149,8 +164,8 @@ macro_rules! harness {
                 $connect(self.0.connect(Duration::from_secs(30)).await)
             }
 
-            async fn witness(&self, key: &LockKey) -> Option<Holder> {
-                self.0.witness(key).await
+            async fn probe(&self, key: &LockKey) -> Option<Holder> {
+                self.0.probe(key).await
             }
 
             async fn disturb(&self, fault: FaultKind) {
@@ -161,8 +176,8 @@ macro_rules! harness {
                 self.0.heal().await;
             }
 
-            fn pulse(&self) -> Box<dyn FnMut() + Send> {
-                self.0.pulse()
+            fn heartbeat(&self) -> Box<dyn FnMut() + Send> {
+                self.0.heartbeat()
             }
 
             async fn advance(&self, keys: &[LockKey], time: Duration) {
@@ -176,12 +191,13 @@ const FAILS_AND_ADVANCES: &[Need] = &[
     Need::Advance,
     Need::Fault(FaultKind::ConnectionsKilled),
     Need::Fault(FaultKind::NetworkSilent),
+    Need::Fault(FaultKind::ReadOnly),
     Need::Fault(FaultKind::ServerKilled),
     Need::Fault(FaultKind::ServerStopped),
 ];
 
 harness!(OneMember, "etcd", 1, EtcdBackend, identity, FAILS_AND_ADVANCES, {
-    const LACKS: &[Need] = &[Need::Membership];
+    const LACKS: &[Need] = &[Need::Member];
 });
 harness!(ThreeMembers, "etcd, three members", 3, EtcdBackend, identity, &Need::FAULTS, {
     const GROUPS: Groups = Groups::OF_TOPOLOGY;

@@ -1,7 +1,7 @@
 //! Tests of etcd that the suite does not have, in one binary: each file or folder is a subject.
 
 mod access;
-mod company;
+mod batching;
 mod failures;
 mod fair;
 mod interop;

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use leasehold_conformance::stalls::{Stalls, measure};
-use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience, Share, Tenure};
+use leasehold_core::backend::{
+    Attempt, Claim, Lease, LockBackend, Mode, Patience, StoreAdmin, Tenure,
+};
 use leasehold_core::retry::Retry;
 use leasehold_core::{
     Description, Error, ErrorKind, LockClient, LockGuard, LockKey, LockOptions, TryLockError,
@@ -172,26 +174,26 @@ mod etcdctl {
 
     #[tokio::test]
     async fn that_waits_is_passed_by_no_permit_and_no_reader() {
-        for share in [Share::Units { units: 1, limit: 4 }, Share::READER] {
+        for mode in [Mode::Units { units: 1, limit: 4 }, Mode::READER] {
             let etcd = Etcd::start().await;
             let (backend, store) =
                 (EtcdBackend::connect(&etcd.url()).await.unwrap(), store(&etcd).await);
             let claim = || {
-                let lease = Lease::new(&LockKey::new("job").unwrap(), LONG).with_share(share);
+                let lease = Lease::new(&LockKey::new("job").unwrap(), LONG).with_mode(mode);
                 Claim::new(lease.with_tenure(Tenure::Kept)).with_patience(Patience::Queues(LONG))
             };
             let (first, passes) = (claim(), claim());
-            assert!(matches!(backend.try_acquire(&first).await.unwrap(), Attempt::Granted(_)));
+            assert!(matches!(backend.acquire(&first).await.unwrap(), Attempt::Granted(_)));
             let mut theirs = etcd.ctl_lock("lock/job");
             until_there_are(&store, "lock/job/", 2).await;
 
-            let attempt = backend.try_acquire(&passes).await.unwrap();
+            let attempt = backend.acquire(&passes).await.unwrap();
             assert!(matches!(attempt, Attempt::Held(_)), "it may hold beside the other program");
             backend.release(first.lease()).await.unwrap();
             timeout(SOON, theirs.granted()).await.expect("it is told");
             theirs.end().await;
 
-            let attempt = backend.try_acquire(&passes).await.unwrap();
+            let attempt = backend.acquire(&passes).await.unwrap();
             assert!(matches!(attempt, Attempt::Granted(_)), "{attempt:?}");
         }
     }
@@ -300,17 +302,17 @@ mod the_store {
         let (backend, store) =
             (EtcdBackend::connect(&etcd.url()).await.unwrap(), store(&etcd).await);
         let key = LockKey::new("job").unwrap();
-        for share in [Share::Whole, Share::Units { units: 2, limit: 3 }] {
-            let lease = Lease::new(&key, LONG).with_share(share).with_tenure(Tenure::Kept);
+        for mode in [Mode::Exclusive, Mode::Units { units: 2, limit: 3 }] {
+            let lease = Lease::new(&key, LONG).with_mode(mode).with_tenure(Tenure::Kept);
             let Attempt::Granted(grant) =
-                backend.try_acquire(&Claim::new(lease.clone())).await.unwrap()
+                backend.acquire(&Claim::new(lease.clone())).await.unwrap()
             else {
                 panic!("it is free");
             };
             let moved = lease.clone().with_ttl(LONG / 2);
             let described = moved.clone().with_description(Some(Description::new("b").unwrap()));
-            let units = Share::Units { units: 1, limit: 3 };
-            let reduced = described.clone().with_share(share.capped_by(units));
+            let units = Mode::Units { units: 1, limit: 3 };
+            let reduced = described.clone().with_mode(mode.capped_by(units));
 
             backend.request_revocation(&key, None).await.unwrap();
             for changed in [&lease, &moved, &described, &reduced] {
@@ -349,17 +351,17 @@ mod the_store {
         let store = store(&etcd).await;
         let backend = EtcdBackend::connect(&etcd.url()).await.unwrap();
         let lease = |name: &str| Lease::new(&LockKey::new(name).unwrap(), LONG);
-        let units = Share::Units { units: 1, limit: 1 };
+        let units = Mode::Units { units: 1, limit: 1 };
         let leases = [
             lease("job"),
             lease("job").with_tenure(Tenure::Kept),
             lease("kept").with_tenure(Tenure::Kept),
-            lease("units").with_share(units),
-            lease("units").with_share(units),
+            lease("units").with_mode(units),
+            lease("units").with_mode(units),
         ];
         for lease in &leases {
             let claim = Claim::new(lease.clone()).with_patience(Patience::Queues(LONG));
-            backend.try_acquire(&claim).await.unwrap();
+            backend.acquire(&claim).await.unwrap();
         }
         backend.request_revocation(leases[0].key(), None).await.unwrap();
 

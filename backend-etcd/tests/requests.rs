@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::LockKey;
 use leasehold_core::backend::{
-    Attempt, Claim, Lease, LockBackend, Patience, Release, Renewal, Share, Tenure,
+    Attempt, Claim, Lease, LockBackend, Mode, Patience, Release, Renewal, StoreAdmin, Tenure,
 };
 use leasehold_etcd::EtcdBackend;
 use leasehold_etcd::etcd_client::{Client, GetOptions};
@@ -23,7 +23,7 @@ fn lease() -> Lease {
 }
 
 async fn is_granted(backend: &EtcdBackend, claim: &Claim) -> bool {
-    matches!(backend.try_acquire(claim).await.unwrap(), Attempt::Granted(_))
+    matches!(backend.acquire(claim).await.unwrap(), Attempt::Granted(_))
 }
 
 /// The lease of a holder, and the claim of a waiter.
@@ -60,7 +60,7 @@ mod one_transaction {
     #[tokio::test]
     async fn takes_a_lock_that_is_free_and_one_gives_it_back() {
         let (etcd, backend) = start().await;
-        for lease in [lease(), lease().with_share(Share::Units { units: 1, limit: 2 })] {
+        for lease in [lease(), lease().with_mode(Mode::Units { units: 1, limit: 2 })] {
             let claim = Claim::new(lease.clone());
             let granted = transactions(&etcd, is_granted(&backend, &claim)).await;
             assert_eq!(granted, (1.0, true));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::backend::LockBackend;
+use leasehold_core::backend::StoreAdmin;
 use leasehold_core::{LockClient, LockKey};
 use leasehold_etcd::EtcdBackend;
 use leasehold_testbed::{Etcd, until};

@@ -113,9 +113,9 @@ impl FredDriver {
         let config = Config {
             fail_fast: true,
             server: match to.address {
-                Address::Tcp { host, port } => {
-                    ServerConfig::Centralized { server: self.server(host, *port, to.at) }
-                }
+                Address::Tcp(server) => ServerConfig::Centralized {
+                    server: self.server(&server.host, server.port, to.at),
+                },
                 Address::Unix(path) => ServerConfig::Unix { path: path.clone() },
             },
             version: match protocol {
@@ -208,58 +208,19 @@ impl CredentialProvider for NoCredentials {
 }
 
 fn address(server: &Server) -> Address {
-    Address::Tcp { host: without_brackets(&server.host).to_owned(), port: server.port }
+    let host = without_brackets(&server.host).to_owned();
+    Address::Tcp(leasehold_redis_support::Server { host, port: server.port })
 }
 
 #[cfg(feature = "tls")]
 fn with_tls(tls: &Tls) -> Result<Config, Error> {
-    let connector = fred::types::config::TlsConnector::from(rustls_config(tls)?);
+    let connector = fred::types::config::TlsConnector::from(tls.client_config()?);
     Ok(Config { tls: Some(connector.into()), ..Config::default() })
 }
 
 #[cfg(not(feature = "tls"))]
 fn with_tls(_: &Tls) -> Result<Config, Error> {
-    Err(unsupported(
-        "TLS is disabled; enable the feature \"tls\" of leasehold-fred, or \"fred-tls\" of leasehold",
-    ))
-}
-
-#[cfg(feature = "tls")]
-fn rustls_config(tls: &Tls) -> Result<rustls::ClientConfig, Error> {
-    use rustls::pki_types::pem::PemObject;
-    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-
-    let certificates = |pem: &[u8]| {
-        let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
-        match certificates {
-            Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-            Ok(_) => Err(error::certificates("there is no certificate")),
-            Err(error) => Err(error::certificates(error)),
-        }
-    };
-    let mut roots = rustls::RootCertStore::empty();
-    match &tls.authority {
-        Some(authority) => {
-            for certificate in certificates(authority)? {
-                roots.add(certificate).map_err(error::certificates)?;
-            }
-        }
-        // Some systems have certificates that cannot be parsed. Such certificates are ignored.
-        None => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-    }
-    // The process-wide crypto provider is not used, because the process may not have one.
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(error::certificates)?
-        .with_root_certificates(roots);
-    let Some((certificate, key)) = &tls.identity else {
-        return Ok(config.with_no_client_auth());
-    };
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(error::certificates)?;
-    config.with_client_auth_cert(certificates(certificate)?, key).map_err(error::certificates)
+    Err(leasehold_settings::disabled("TLS", "fred", "tls"))
 }
 
 /// Rejects servers whose TLS name differs from the name that is used to find them.

@@ -7,15 +7,6 @@ use leasehold_redis_support::{ServerError, unreachable};
 /// The name of this backend in errors and logs.
 pub(crate) const BACKEND: &str = "fred";
 
-/// Maps the error for unusable certificates or keys. The error texts do not contain the
-/// certificates or keys.
-#[cfg(feature = "tls")]
-pub(crate) fn certificates(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    Error::new(ErrorKind::Invalid, "cannot use the TLS certificates or the private key")
-        .with_backend(BACKEND)
-        .with_source(error)
-}
-
 /// Maps the error of a connection attempt. No request was sent.
 pub(crate) fn connect(error: FredError) -> Error {
     let error = match server(error) {

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use leasehold_conformance::{Groups, Need, Subject, Suites};
 use leasehold_fred::FredBackend as Backend;
 use leasehold_redis_tests::{
-    CLUSTER_LACKS, Cluster, Driven, OF_REAL_TIME, Sentinels, Single, harness,
+    CLUSTER_LACKS, Cluster, Driven, FAULTS_OF_SINGLE, OF_REAL_TIME, Sentinels, Single, harness,
 };
 
 harness!(OneRedis, "fred", Driven, Backend, identity, &[], {});
-harness!(OneInRealTime, "fred, real time", Single, Backend, identity, &Need::FAULTS, {
+harness!(OneInRealTime, "fred, real time", Single, Backend, identity, FAULTS_OF_SINGLE, {
     const SUBJECTS: &[Subject] = OF_REAL_TIME;
 });
 harness!(Sentinel, "fred, Sentinel", Sentinels, Backend, identity, &Need::FAULTS, {

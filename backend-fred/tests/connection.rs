@@ -7,10 +7,10 @@ use leasehold_core::{Error, ErrorKind};
 use leasehold_fred::{FredConfig, FredConnection, FredDriver};
 use leasehold_redis_support::{
     Access, Address, ConnectError, Connection, Driver, Endpoints, Protocol, Push, PushHandler,
-    Received, Reply, Request, ServerError, Tls,
+    Received, Reply, Request, Server, ServerError, Tls,
 };
 use leasehold_testbed::{
-    FaultProxy, Process, Redis, RedisOptions, Weather, free_port, until, until_some,
+    FaultProxy, NetworkFault, Process, Redis, RedisOptions, free_port, until, until_some,
 };
 use tokio::time::{Instant, timeout};
 
@@ -40,7 +40,7 @@ impl Heard {
 
 fn tcp(address: &str) -> Address {
     let (host, port) = address.rsplit_once(':').unwrap();
-    Address::Tcp { host: host.to_owned(), port: port.parse().unwrap() }
+    Address::Tcp(Server { host: host.to_owned(), port: port.parse().unwrap() })
 }
 
 fn access(user: Option<&str>, password: &str) -> Access {
@@ -152,7 +152,7 @@ async fn dropped_futures_leave_the_connection_in_order() {
     let redis = Redis::start().await;
     let proxy = FaultProxy::start(redis.address()).await;
     let connection = connect(&proxy.address(), &Heard::default()).await;
-    proxy.set_weather(Weather::HoldReplies);
+    proxy.set_network_fault(NetworkFault::HoldReplies);
     for n in 0..10 {
         let words = ["ECHO", &n.to_string()];
         let lone = connection.send(vec![Request::Words(&words)]);
@@ -161,7 +161,7 @@ async fn dropped_futures_leave_the_connection_in_order() {
         assert!(timeout(Duration::from_millis(5), connection.send(batch)).await.is_err());
     }
 
-    proxy.set_weather(Weather::Fair);
+    proxy.set_network_fault(NetworkFault::None);
 
     assert_eq!(ask(&connection, &["ECHO", "ours"]).await, Ok(text("ours")));
 }
@@ -246,7 +246,7 @@ async fn a_request_under_way_when_the_connection_breaks_fails_and_is_not_sent_ag
     let proxy = FaultProxy::start(redis.address()).await;
     let heard = Heard::default();
     let connection = connect(&proxy.address(), &heard).await;
-    proxy.set_weather(Weather::HoldReplies);
+    proxy.set_network_fault(NetworkFault::HoldReplies);
     let asked = (0..20).map(|_| {
         let connection = connection.clone();
         tokio::spawn(async move { connection.send(vec![Request::Words(&["INCR", "n"])]).await })
@@ -259,7 +259,7 @@ async fn a_request_under_way_when_the_connection_breaks_fails_and_is_not_sent_ag
     until("all have arrived", async || redis.command(&["GET", "n"]).await.ends_with("40")).await;
 
     proxy.disconnect().await;
-    proxy.set_weather(Weather::Fair);
+    proxy.set_network_fault(NetworkFault::None);
 
     for asked in asked {
         let error = timeout(SOON, asked).await.unwrap().unwrap().unwrap_err();
@@ -292,7 +292,7 @@ async fn the_last_clone_closes_the_connection() {
 async fn connecting_that_is_given_up_leaves_no_connection_behind() {
     let redis = Redis::start().await;
     let proxy = FaultProxy::start(redis.address()).await;
-    proxy.set_weather(Weather::HoldReplies);
+    proxy.set_network_fault(NetworkFault::HoldReplies);
     let (client, address, access) = (plain(), tcp(&proxy.address()), Access::default());
     for _ in 0..5 {
         let heard = Heard::default();
@@ -301,7 +301,7 @@ async fn connecting_that_is_given_up_leaves_no_connection_behind() {
         assert!(timeout(Duration::from_millis(20), connecting).await.is_err());
     }
 
-    proxy.set_weather(Weather::Fair);
+    proxy.set_network_fault(NetworkFault::None);
 
     until("they are closed", async || connections(&redis).await == 0).await;
 }
@@ -361,8 +361,8 @@ async fn why_there_is_no_connection_is_told_apart() {
     let full = RedisOptions::new().args(["--maxclients", "1"]).start().await;
     let _only_one = connect(&full.address(), &Heard::default()).await;
     let here = || tcp(&redis.address());
-    let nowhere = Address::Tcp { host: "127.0.0.1".to_owned(), port: free_port() };
-    let unknown = Address::Tcp { host: "no.such.host.invalid".to_owned(), port: 1 };
+    let nowhere = Address::Tcp(Server { host: "127.0.0.1".to_owned(), port: free_port() });
+    let unknown = Address::Tcp(Server { host: "no.such.host.invalid".to_owned(), port: 1 });
     let ninety_nine = Access { database: 99, ..access(Some("locker"), SECRET) };
 
     for (address, access, kind) in [
@@ -430,7 +430,7 @@ async fn a_sentinel_is_asked_and_listened_to_like_any_server() {
     let args = [config.to_str().unwrap(), "--sentinel"];
     let log = folder.path().join("log");
     let _sentinel = Process::start("redis-server", args, &log).unwrap();
-    let address = Address::Tcp { host: "127.0.0.1".to_owned(), port };
+    let address = Address::Tcp(Server { host: "127.0.0.1".to_owned(), port });
     let (client, heard, watcher) = (plain(), Heard::default(), access(Some("watcher"), SECRET));
     let connection = until_some("the sentinel is up", async || {
         client.connect((&address).into(), &watcher, Protocol::Resp3, heard.listener()).await.ok()
@@ -460,7 +460,7 @@ async fn a_sentinel_is_asked_and_listened_to_like_any_server() {
 fn the_settings_of_the_client_crate_are_adopted() {
     let config = |url: &str| leasehold_fred::fred::types::config::Config::from_url(url).unwrap();
     let adopt = |url: &str| FredDriver::adopt(config(url)).unwrap();
-    let at = |host: &str, port| Address::Tcp { host: host.to_owned(), port };
+    let at = |host: &str, port| Address::Tcp(Server { host: host.to_owned(), port });
 
     let (client, topology, found) = adopt(&format!("redis://locker:{SECRET}@a:1/3"));
     assert_eq!(topology, Endpoints::Single(at("a", 1)));
@@ -519,8 +519,8 @@ mod tls {
         let redis = RedisOptions::new().tls().start().await;
         let client = FredDriver::new(Some(trusting(&redis))).unwrap();
         let of_the_system = FredDriver::new(Some(Tls::default())).unwrap();
-        let Address::Tcp { port, .. } = address(&redis) else { unreachable!() };
-        let other_name = Address::Tcp { host: "127.0.0.1".to_owned(), port };
+        let Address::Tcp(Server { port, .. }) = address(&redis) else { unreachable!() };
+        let other_name = Address::Tcp(Server { host: "127.0.0.1".to_owned(), port });
 
         assert!(client.is_encrypted());
         greet(&client, &redis).await;
@@ -561,17 +561,7 @@ mod tls {
         use leasehold_fred::fred::types::config::{Config, TlsConnector};
 
         let redis = RedisOptions::new().tls().start().await;
-        let mut roots = rustls::RootCertStore::empty();
-        let authority = read(redis.certificates().authority());
-        for certificate in <rustls::pki_types::CertificateDer<'_> as rustls::pki_types::pem::PemObject>::pem_slice_iter(&authority) {
-            roots.add(certificate.unwrap()).unwrap();
-        }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let tls = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
+        let tls = trusting(&redis).client_config().unwrap();
         let connector = TlsConnector::from(tls);
         let native = Config { tls: Some(connector.into()), ..Config::default() };
 

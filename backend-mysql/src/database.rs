@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::Error;
 use leasehold_core::backend::Fencing;
-use leasehold_sql_support::mysql::{Statements, Survey, has_all_stripes, migration};
-use leasehold_sql_support::remote::{Driver, Opened, Rows, Run, RunError, Settings, Text, Urgency};
-use leasehold_sql_support::{Failure, Layout, News};
+use leasehold_core::{Error, ErrorKind};
+use leasehold_sql_support::mysql::{KeyTable, Statements, Survey, migration};
+use leasehold_sql_support::remote::{
+    Driver, Execute, Opened, Rows, RunError, Settings, check_old_leases,
+};
+use leasehold_sql_support::{Call, Failure, Layout, News};
 
 use crate::connector::Connector;
 use crate::servers::Servers;
@@ -25,7 +27,7 @@ impl Driver for Mysql {
     const NAME: &'static str = "mysql";
 
     /// Three times the shortest lock wait of InnoDB. If a transaction times out while it waits for
-    /// a lock, it is retried once, and the server still gives up before the client.
+    /// a lock, the client retries once, and the server still gives up before the client.
     const DEFAULT_TIMEOUT: Duration = Duration::from_secs(3);
 
     type Servers = Servers;
@@ -44,45 +46,48 @@ impl Driver for Mysql {
     }
 
     async fn open(
-        run: &dyn Run,
-        _: Option<Arc<Connector>>,
+        run: &dyn Execute,
+        connector: Option<Arc<Connector>>,
         settings: &Settings,
     ) -> Result<Opened<Self>, Error> {
-        let statements = Statements::new(&settings.layout, settings.clock.as_deref());
-        let survey = ready(run, settings, &statements).await?;
-        if survey.is_in_cluster {
-            tracing::warn!(
-                "the server is a node of a Galera cluster; all clients must write to the same node"
-            );
-        }
-        let keeps_all = survey.is_durable && !survey.is_in_cluster;
-        let fencing = if keeps_all { Fencing::Strict } else { Fencing::BestEffort };
-        let (statements, news) = (Box::new(statements), News::local());
-        Ok(Opened { driver: Self, statements, fencing, news })
+        let statements = Statements::new(&settings.layout);
+        let survey = Survey::read(&rows(run, statements.survey()).await?);
+        survey.check_cluster(connector.is_some())?;
+        make_ready(run, settings, &statements).await?;
+        let fencing = if survey.is_durable { Fencing::Strict } else { Fencing::BestEffort };
+        let clock = settings.clock.as_ref().map(|query| format!("({query})"));
+        let table = Arc::new(
+            KeyTable::new(&settings.layout, clock.as_deref()).in_cluster(survey.is_in_cluster),
+        );
+        Ok(Opened { driver: Self, table, fencing, news: News::local() })
     }
 }
 
-/// Detects the type of the server. Creates the tables if they are missing and `settings` allows
-/// creating them.
-async fn ready(
-    run: &dyn Run,
+async fn rows(run: &dyn Execute, call: Call) -> Result<Rows, RunError> {
+    let reply = run.execute(&call).await;
+    reply.map(|reply| Rows(reply.rows)).map_err(RunError::harmless)
+}
+
+/// Creates the tables if they are missing and `settings` allows creating them.
+async fn make_ready(
+    run: &dyn Execute,
     settings: &Settings,
     statements: &Statements,
-) -> Result<Survey, Error> {
-    let run = async |text: Text| {
-        let rows = run.run(&text, Urgency::Asks, settings.timeout).await;
-        rows.map(Rows).map_err(RunError::harmless)
-    };
-    let survey = Survey::read(&run(statements.survey()).await?);
-    let attempt = match run(statements.attempt()).await {
+) -> Result<(), Error> {
+    let attempt = match rows(run, statements.attempt()).await {
         Err(error) if error.failure() == Failure::Missing && settings.create_tables => {
-            run(statements.install()).await?;
-            run(statements.attempt()).await?
+            rows(run, statements.install()).await?;
+            rows(run, statements.attempt()).await?
         }
         attempt => attempt?,
     };
-    if !has_all_stripes(&attempt)? {
-        return Err(Failure::Layout.error("rows are missing from the table leasehold_stripe; run the statements that `leasehold tables` prints"));
+    if !statements.has_min_token(&attempt)? {
+        return Err(Failure::Layout.error("a row is missing from the table leasehold_min_token; run the statements that `leasehold tables` prints"));
     }
-    Ok(survey)
+    match check_old_leases(run, &statements.old_leases()).await {
+        // MySQL also denies access to a table that does not exist. Users of the earlier version can read it.
+        Err(error) if error.kind() == ErrorKind::Denied => {}
+        checked => checked?,
+    }
+    Ok(())
 }

@@ -13,6 +13,25 @@ pub(crate) fn connect(error: Error) -> RunError {
     }
 }
 
+/// Maps the error of a message that precedes a statement, which was not sent.
+pub(crate) fn before(error: Error) -> RunError {
+    match &error {
+        Error::Server(server) => reported(server.code, &[], error),
+        _ => RunError::not_sent(error),
+    }
+}
+
+/// Returns whether the server has rolled back a statement because of other transactions or a time
+/// limit, so that the connection can be used again. After any other error, another connection may
+/// lead to another server.
+pub(crate) fn is_passing(error: &Error) -> bool {
+    // A lock wait timeout, a deadlock victim, a changed row, a conflict in a cluster, an overflow,
+    // and the time limits for statements.
+    const CODES: [u16; 7] = [1205, 1213, 1020, 3101, 1690, 1969, 3024];
+
+    matches!(error, Error::Server(server) if CODES.contains(&server.code))
+}
+
 /// Maps the error of a query batch that was passed to the connection. `rows` contains the rows that
 /// arrived before the error.
 pub(crate) fn exchange(error: Error, rows: &[Row]) -> RunError {

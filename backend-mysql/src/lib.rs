@@ -1,38 +1,10 @@
-//! Leasehold's locks in a MySQL or MariaDB database, through the [`mysql_async`] crate.
-//!
-//! ```no_run
-//! # async fn example() -> Result<(), leasehold_core::Error> {
-//! use leasehold_core::LockClient;
-//! use leasehold_mysql::MysqlBackend;
-//!
-//! let backend = MysqlBackend::connect("mysql://locker:secret@db.example/app").await?;
-//! let client = LockClient::new(backend);
-//! let guard = client.mutex("invoice:42")?.lock().await?;
-//! // Check `guard.token()` in every write. The guide shows how.
-//! guard.release().await?;
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! The backend requires MySQL 8.0, MariaDB 10.6 or a later version. The backend stores its locks in
-//! three InnoDB tables, which it creates if the user has the permission. If the user lacks the
-//! permission, an administrator must run the statements of [`MysqlConfig::migration`] and grant the
-//! user these permissions, which cover all operations:
-//!
-//! ```sql
-#![doc = include_str!("../tests/rights.sql")]
-//! ```
-//!
-//! All clients must write to *one* server, the primary. If a cluster has several writers (Galera,
-//! or group replication with several primaries), leases would expire by several clocks. In that
-//! case, send all of Leasehold's writes to a single node.
-//!
-//! MySQL and MariaDB cannot notify clients. Waiters poll at intervals with jitter. A release in the
-//! same process wakes a waiter immediately.
+// The page contains examples that use the `leasehold` crate, which this crate cannot depend on. The
+// examples are tested as doctests of `leasehold`.
+#![cfg_attr(not(doctest), doc = include_str!("../README.md"))]
 //!
 //! # Quorums
 //!
-//! A database can be a member of a [`Quorum`](leasehold_core::quorum::Quorum) if every commit waits
+//! A database can be a member of a quorum of the crate `leasehold-quorum` if every commit waits
 //! for the disk. This requires `innodb_flush_log_at_trx_commit = 1` and, if the server writes a
 //! binary log, `sync_binlog = 1`. If the tables move to another server, the database loses its vote
 //! until earlier leases have expired. The backend identifies a server by its `server_id`, host
@@ -40,11 +12,14 @@
 //!
 //! # Connections of your application
 //!
+//! On its own connections, Leasehold sets the session's settings once and prepares each statement
+//! once. Most transactions are a single statement (`autocommit`).
+//!
 //! Implement [`Run`] to run the transactions on connections that your application already has. A
-//! [`Text`] is a batch of statements. Send each batch as *one query*
+//! transaction is a batch of statements ([`Call::at`]). Send each batch as *one query*
 //! (`mysql_async::Queryable::query_iter` or `sqlx::raw_sql`). If a batch fails, *close* its
 //! connection, because the transaction may still be open. A batch sets the time zone, the SQL modes
-//! and the time limits of its session, and variables such as `@now`. If other code uses the same
+//! and the time limits of its session. If other code uses the same
 //! pool, the pool must reset a session between two uses. The pool of `mysql_async` does this.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -57,8 +32,9 @@ mod error;
 mod tls;
 
 pub use database::Mysql;
+pub use leasehold_sql_support::Call;
 pub use leasehold_sql_support::mysql::reported;
-pub use leasehold_sql_support::remote::{Row, Run, RunError, Text, Urgency};
+pub use leasehold_sql_support::remote::{Row, Run, RunError, Urgency};
 
 /// Locks in a MySQL or MariaDB database. Clones share connections. The [crate]'s example shows how
 /// to connect.

@@ -64,7 +64,10 @@ impl Servers {
             .max_allowed_packet(Some(MAX_PACKET))
             // This option affects only the driver's connection pool, which is not used.
             .wait_timeout(Some(28_800))
+            // The client caches the prepared statements of each connection.
             .stmt_cache_size(0)
+            // The outcome of a statement is the number of changed rows.
+            .client_found_rows(false)
     }
 
     /// Returns the host and the port, or the path of the socket.

@@ -12,6 +12,12 @@ mod family;
 
 mod own;
 
+/// Locks the row of the key `other`.
+const KEEP_OTHER: &str = "SELECT token FROM leasehold_key WHERE `key` = 'other' FOR UPDATE";
+
+/// The tables whose only row must not be missing.
+const TABLES_OF_ONE_ROW: &[&str] = &["leasehold_member", "leasehold_min_token"];
+
 /// The rights that the documentation asks for.
 const RIGHTS: &str = include_str!("rights.sql");
 
@@ -55,7 +61,10 @@ const CONFLICTS: [&str; 2] = ["1205", "1213"];
 
 const INTERRUPTED: &str = "1317";
 
-/// InnoDB waits for whole seconds, and the rest of the call may be shorter.
+/// Counts all connections that were made.
+const COUNT_CONNECTIONS: &str = "SHOW GLOBAL STATUS LIKE 'Connections'";
+
+/// InnoDB waits for whole seconds, and the remaining time of the call may be shorter.
 const REASONS_TO_GIVE_UP: &[&str] = &["time limit", "held a database lock", "in time"];
 
 fn durable() -> Options {
@@ -78,7 +87,7 @@ async fn is_mariadb(server: &Server) -> bool {
 /// Has the next insertions of a lease raise an error. A table without transactions counts them.
 async fn raise(server: &Server, code: &str, times: u8) {
     let trigger = format!(
-        "CREATE TRIGGER raises BEFORE INSERT ON leasehold_lease FOR EACH ROW
+        "CREATE TRIGGER raises BEFORE INSERT ON leasehold_key FOR EACH ROW
          IF (SELECT COUNT(*) FROM raised) < {times} THEN
            INSERT INTO raised VALUES (1);
            SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {code}, MESSAGE_TEXT = 'a test';

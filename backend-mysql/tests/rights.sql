@@ -1,3 +1,3 @@
-GRANT SELECT, UPDATE ON leasehold_stripe TO locker;
-GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_lease TO locker;
-GRANT SELECT, UPDATE ON leasehold_member TO locker;
+GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_key TO 'locker';
+GRANT SELECT, UPDATE ON leasehold_min_token TO 'locker';
+GRANT SELECT, UPDATE ON leasehold_member TO 'locker';

@@ -1,5 +1,6 @@
 //! Opens and uses connections.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,9 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use leasehold_core::backend::Dial;
-use leasehold_sql_support::remote::{self, Row, RunError};
+use leasehold_sql_support::postgres::Session;
+use leasehold_sql_support::remote::{self, Reply, Row, RunError};
+use leasehold_sql_support::{Call, Failure};
 use tokio::time::timeout;
 use tokio_postgres::error::DbError;
 use tokio_postgres::tls::MakeTlsConnect;
@@ -24,6 +27,10 @@ pub struct Connector {
     servers: Servers,
     timeout: Duration,
     dial: Dial<Place>,
+    /// Whether the server accepts the mark of a session. Most poolers do not.
+    accepts_mark: AtomicBool,
+    /// Whether a session was not marked, because a pooler provides the sessions.
+    is_pooled: AtomicBool,
 }
 
 /// A connection, and the stream of its asynchronous messages. The connection makes progress only
@@ -39,13 +46,23 @@ pub(crate) struct Heard {
 #[derive(Debug)]
 pub struct Link {
     client: Client,
+    /// The session, or `None` if a pooler shares its sessions between clients.
+    session: Option<Session>,
+    /// Whether the next statement needs another connection.
+    is_spent: bool,
     /// The server's warning that a replica may lack an acknowledged commit.
     doubt: Arc<OnceLock<DbError>>,
 }
 
 impl Connector {
     pub(crate) fn new(servers: Servers, timeout: Duration) -> Self {
-        Self { servers, timeout, dial: Dial::new() }
+        let (accepts_mark, is_pooled) = (AtomicBool::new(true), AtomicBool::new(false));
+        Self { servers, timeout, dial: Dial::new(), accepts_mark, is_pooled }
+    }
+
+    /// Returns whether a pooler provides the sessions. A connection must have been opened before.
+    pub(crate) fn is_pooled(&self) -> bool {
+        self.is_pooled.load(Ordering::Relaxed)
     }
 
     /// Opens a connection to the first address of any host that accepts the client. The caller must
@@ -64,14 +81,28 @@ impl Connector {
 
     async fn connect_to(&self, place: Place) -> Result<Heard, RunError> {
         let options = self.servers.driver_options(place);
-        let connected = match self.servers.tls() {
+        if self.accepts_mark.load(Ordering::Relaxed) {
+            match self.connect_with(&with_mark(options.clone())).await {
+                Err(error) if error::may_be_option(&error) => {}
+                connected => return connected.map_err(error::connect),
+            }
+        }
+        let heard = self.connect_with(&options).await.map_err(error::connect)?;
+        self.accepts_mark.store(false, Ordering::Relaxed);
+        Ok(heard)
+    }
+
+    async fn connect_with(
+        &self,
+        options: &tokio_postgres::Config,
+    ) -> Result<Heard, tokio_postgres::Error> {
+        match self.servers.tls() {
             #[cfg(feature = "tls")]
-            Some(tls) => connect_over(&options, tls.clone()).await,
+            Some(tls) => connect_over(options, tls.clone()).await,
             #[cfg(not(feature = "tls"))]
             Some(_) => unreachable!("TLS was refused before"),
-            None => connect_over(&options, NoTls).await,
-        };
-        connected.map_err(error::connect)
+            None => connect_over(options, NoTls).await,
+        }
     }
 }
 
@@ -86,7 +117,7 @@ impl remote::Connector for Connector {
     async fn connect(&self) -> Result<Link, RunError> {
         let Heard { client, mut messages } = self.listen().await?;
         let doubt = Arc::default();
-        let link = Link { client, doubt: Arc::clone(&doubt) };
+        let link = Link { client, session: None, is_spent: false, doubt: Arc::clone(&doubt) };
         tokio::spawn(async move {
             // A broken connection returns its error at every poll.
             while let Some(message) = messages.next().await {
@@ -102,7 +133,22 @@ impl remote::Connector for Connector {
                 }
             }
         });
+        let link = link.begin_session(self.timeout).await?;
+        if link.session.is_none() {
+            self.is_pooled.store(true, Ordering::Relaxed);
+        }
         Ok(link)
+    }
+}
+
+impl Link {
+    /// Applies the settings of a session, unless a pooler shares its sessions between clients.
+    async fn begin_session(mut self, limit: Duration) -> Result<Self, RunError> {
+        let session = Session::new(limit);
+        let marked = self.client.simple_query(&session.settings()).await;
+        let marked = marked.map_err(error::connect)?;
+        self.session = marked.iter().any(|message| row(message).is_some()).then_some(session);
+        Ok(self)
     }
 }
 
@@ -111,7 +157,7 @@ impl remote::Link for Link {
     /// The server may have closed the connection in the meantime, or the runtime may have shut
     /// down.
     fn is_usable(&self) -> bool {
-        !self.client.is_closed()
+        !self.is_spent && !self.client.is_closed()
     }
 
     /// The driver notices when the server closes the connection.
@@ -119,14 +165,37 @@ impl remote::Link for Link {
         self.is_usable()
     }
 
+    async fn execute(&mut self, call: &Call, left: Duration) -> Result<Reply, RunError> {
+        let Some(session) = &mut self.session else {
+            let message = Failure::Unprepared.message();
+            return Err(RunError::new(Failure::Unprepared, message, "the session is shared"));
+        };
+        let (prepares, message) = (session.prepares(call), session.message(call, left));
+        let rows = self.exchange(message).await;
+        self.is_spent |= prepares && rows.is_err();
+        call.reply(rows?)
+    }
+
     async fn exchange(&mut self, text: String) -> Result<Vec<Row>, RunError> {
-        let messages = self.client.simple_query(&text).await.map_err(error::exchange)?;
+        let reply = self.client.simple_query(&text).await;
+        self.is_spent = reply.as_ref().is_err_and(|error| !error::is_passing(error));
+        let messages = reply.map_err(error::exchange)?;
         // The task handles a warning before it forwards the end of the reply.
         match self.doubt.get() {
-            Some(warning) => Err(error::doubt(warning.clone())),
+            Some(warning) => {
+                self.is_spent = true;
+                Err(error::doubt(warning.clone()))
+            }
             None => Ok(messages.iter().filter_map(row).collect()),
         }
     }
+}
+
+/// Adds the mark of a session to the options of the user.
+fn with_mark(mut options: tokio_postgres::Config) -> tokio_postgres::Config {
+    let given = options.get_options().map(|given| format!("{given} ")).unwrap_or_default();
+    options.options(given + Session::MARK);
+    options
 }
 
 async fn connect_over<T>(

@@ -27,6 +27,25 @@ pub(crate) fn connect(error: tokio_postgres::Error) -> RunError {
     }
 }
 
+/// Returns whether the server has rolled back a statement because of other transactions or a time
+/// limit, so that the connection can be used again. After any other error, another connection may
+/// lead to another server.
+pub(crate) fn is_passing(error: &tokio_postgres::Error) -> bool {
+    // A serialization failure, a deadlock victim, and the time limits for locks and statements.
+    const CODES: [&str; 4] = ["40001", "40P01", "55P03", "57014"];
+
+    error.code().is_some_and(|code| CODES.contains(&code.code()))
+}
+
+/// Returns whether a server or a pooler may have refused the connection because of an option. The
+/// codes have other meanings too.
+pub(crate) fn may_be_option(error: &tokio_postgres::Error) -> bool {
+    // A protocol violation, a feature that is not supported, or an invalid or unknown parameter.
+    const CODES: [&str; 4] = ["08P01", "0A000", "22023", "42704"];
+
+    error.code().is_some_and(|code| CODES.contains(&code.code()))
+}
+
 /// Maps the error of a query batch that was passed to the connection.
 pub(crate) fn exchange(error: tokio_postgres::Error) -> RunError {
     match error.code().cloned() {

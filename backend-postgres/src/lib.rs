@@ -1,51 +1,10 @@
-//! Leasehold's locks in a PostgreSQL database, through the [`tokio_postgres`] crate.
-//!
-//! If your application already has a PostgreSQL database, you do not need another server.
-//! Acquiring, renewing or releasing a lock takes one message and one transaction. `NOTIFY` wakes
-//! the waiters.
-//!
-//! ```no_run
-//! # async fn example() -> Result<(), leasehold_core::Error> {
-//! use leasehold_core::LockClient;
-//! use leasehold_postgres::PostgresBackend;
-//!
-//! let client = LockClient::new(PostgresBackend::connect("postgres://app@127.0.0.1/app").await?);
-//! let guard = client.mutex("invoice:42")?.lock().await?;
-//! // UPDATE invoice SET paid = true, fence = $token WHERE id = 42 AND fence <= $token
-//! let token = guard.token();
-//! # let _ = token;
-//! # Ok(())
-//! # }
-//! ```
-//!
-//! # Guarantees
-//!
-//! A lock is exclusive as long as the server's clock does not jump and every new primary has all
-//! commits. Fencing tokens strictly increase as long as the server keeps acknowledged commits. The
-//! token of a grant is the last token plus 1, or the server's current time if that is larger. Each
-//! microsecond of the server's clock has two tokens.
-//!
-//! A failover to a synchronous replica does not lose a grant. If the commit is cancelled while it
-//! waits for the replica, the server still acknowledges the commit, but with a warning, and
-//! Leasehold reports an unknown outcome.
-//!
-//! # Tables and permissions
-//!
-//! The store consists of three tables of bounded size: `leasehold_stripe`, `leasehold_lease` and
-//! `leasehold_member`. The first connection creates the tables if the user has the permission. If
-//! the user lacks the permission, an administrator must run the statements of
-//! [`PostgresConfig::migration`], and grant the user these permissions:
-//!
-//! ```sql
-#![doc = include_str!("../tests/rights.sql")]
-//! ```
-//!
-//! To use another schema or other table names, set [`PostgresConfig::schema`] and
-//! [`PostgresConfig::prefix`]. The backend requires PostgreSQL 12 or newer.
+// The page contains examples that use the `leasehold` crate, which this crate cannot depend on. The
+// examples are tested as doctests of `leasehold`.
+#![cfg_attr(not(doctest), doc = include_str!("../README.md"))]
 //!
 //! # Quorums
 //!
-//! A database can be a member of a [`Quorum`](leasehold_core::quorum::Quorum). The database loses
+//! A database can be a member of a quorum of the crate `leasehold-quorum`. The database loses
 //! its vote until earlier leases have expired in these cases:
 //!
 //! - A server was promoted or recovered from a backup (its timeline changed).
@@ -56,21 +15,23 @@
 //!
 //! # Poolers, pools and other drivers
 //!
-//! A transaction does not depend on its session, so it can run through a pooler such as PgBouncer
-//! in transaction mode. A pooler does not forward notifications, so set `push=off`. Each connection
-//! prepares the statements of a lock once. If a pooler has changed the session of one connection,
-//! the client stops preparing statements.
+//! On a connection to the server, Leasehold sets the session's settings once and prepares each
+//! statement once. Behind a pooler such as PgBouncer, each transaction is a complete query batch with
+//! its own settings, which a pooler in transaction mode may run on any session. If the pooler does not
+//! forward notifications, waiters poll, and the client logs a warning.
 //!
 //! Implement [`Run`] to run the transactions on connections that your application already has, with
-//! `deadpool`, `sqlx` or any other crate. Send each [`Text`] as *one message of the simple query
-//! protocol* (`tokio_postgres::Client::simple_query` or `sqlx::raw_sql`). Waiters then poll.
+//! `deadpool`, `sqlx` or any other crate. Send each query batch ([`Call::at`]) as *one message of the
+//! simple query protocol* (`tokio_postgres::Client::simple_query` or `sqlx::raw_sql`). Waiters then
+//! poll.
 //!
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use leasehold_postgres::tokio_postgres::{self, Client, SimpleQueryMessage, SimpleQueryRow}; use
-//! leasehold_postgres::{PostgresBackend, PostgresConfig, Row, Run, RunError, Text, Urgency,
-//! reported};
+//! use leasehold_postgres::tokio_postgres::{Client, SimpleQueryMessage, SimpleQueryRow};
+//! use leasehold_postgres::{
+//!     Call, PostgresBackend, PostgresConfig, Row, Run, RunError, Urgency, reported,
+//! };
 //!
 //! /// One connection, which the application makes and drives.
 //! struct Mine(Client);
@@ -80,8 +41,8 @@
 //!
 //! #[async_trait::async_trait]
 //! impl Run for Mine {
-//!     async fn run(&self, text: &Text, _: Urgency, limit: Duration) -> Result<Vec<Row>, RunError> {
-//!         let reply = self.0.simple_query(&text.at(limit * 4 / 5)).await;
+//!     async fn run(&self, call: &Call, _: Urgency, limit: Duration) -> Result<Vec<Row>, RunError> {
+//!         let reply = self.0.simple_query(&call.at(limit * 4 / 5)).await;
 //!         let messages = reply.map_err(|error| match error.code().cloned() {
 //!             Some(code) => reported(code.code(), error),
 //!             None => RunError::no_reply(error),
@@ -109,6 +70,7 @@
 mod database;
 
 mod listener;
+mod pooler;
 
 mod connector;
 mod servers;
@@ -117,8 +79,9 @@ mod error;
 mod tls;
 
 pub use database::Postgres;
+pub use leasehold_sql_support::Call;
 pub use leasehold_sql_support::postgres::reported;
-pub use leasehold_sql_support::remote::{Row, Run, RunError, Text, Urgency};
+pub use leasehold_sql_support::remote::{Row, Run, RunError, Urgency};
 
 /// Locks in a PostgreSQL database. Clones share connections. The [crate]'s example shows how to
 /// connect.

@@ -1,6 +1,6 @@
 //! Receives notifications about changes made by other clients.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::AsyncMessage;
 
 use crate::connector::{Connector, Heard};
+use leasehold_core::backend::unpoisoned;
 
 /// How long the connection stays open after the last watch has ended.
 const IDLE: Duration = Duration::from_secs(60);
@@ -44,7 +45,7 @@ impl Listener {
         let (news, task) = (OnceLock::new(), Task::default());
         let listener = Arc::new(Self { connector, listen, limit, news, task });
         let begins = Arc::downgrade(&listener);
-        let news = News::when_watched(move || {
+        let news = News::when_watched(move |_| {
             if let Some(listener) = begins.upgrade() {
                 listener.begin();
             }
@@ -111,7 +112,7 @@ fn ends(task: &Task, news: &News) -> bool {
 
 fn lock(task: &Task) -> MutexGuard<'_, Option<AbortHandle>> {
     // The value is consistent after every statement, so a panic cannot corrupt it.
-    task.lock().unwrap_or_else(PoisonError::into_inner)
+    unpoisoned(task)
 }
 
 /// Forwards all notifications until the connection ends, or until nothing has been watched for some

@@ -279,10 +279,9 @@ mod tests {
             "postgres://u:S3CR3T@host/db?S3CR3T",
             "postgres://u:S3CR3T@host/db?S3CR3T=1",
             "postgres://u:pass?S3CR3T@host",
-            "postgres://u:123@S3CR3T@host/db",
             "postgres://u:123@b/S3CR3T@host/db",
             "postgres://u:S3CR3T@host/?prefix=A",
-            "postgres://u:S3CR3T@host/?push=on",
+            "postgres://u:S3CR3T@host/?push=S3CR3T",
             "postgres://u:S3CR3T@host/?tables=S3CR3T",
             "postgres://u:S3CR3T@host/?sslmode=prefer",
             "postgres://u:S3CR3T@host/?sslrootcert=/S3CR3T",
@@ -303,6 +302,15 @@ mod tests {
 
         let shown = format!("{config:?}");
         assert!(!shown.contains("S3CR3T") && !shown.contains("locker"), "{shown}");
+    }
+
+    #[test]
+    fn password_may_contain_an_at_sign() {
+        let mut settings = Settings::new(PostgresConfig::DEFAULT_TIMEOUT);
+        let servers = Servers::from_url("postgres://u:123@S3CR3T@host/db", &mut settings).unwrap();
+
+        assert_eq!(servers.options.get_password(), Some(&b"123@S3CR3T"[..]));
+        assert_eq!(servers.address(), "host:5432");
     }
 
     #[cfg(not(feature = "tls"))]

@@ -71,7 +71,7 @@ const OF_STILL_CLOCK: Groups = Groups::Named(&[
     "model",
 ]);
 
-harness!(Driven, "postgres, driven", Time::Driven, Backend, identity, &Need::FAULTS, {
+harness!(Driven, "postgres, driven", Time::Driven, Backend, identity, family::FAULTS, {
     const GROUPS: Groups = OF_STILL_CLOCK;
     const ROUNDS: Rounds = Rounds::Few;
 });
@@ -81,16 +81,16 @@ harness!(
     Time::Driven,
     AsMutex<Backend>,
     AsMutex::write_lock,
-    &Need::FAULTS,
+    family::FAULTS,
     {
         const GROUPS: Groups = Groups::OF_KIND;
         const ROUNDS: Rounds = Rounds::Few;
     }
 );
-harness!(OnePostgres, "postgres", Time::Real, Backend, identity, &Need::FAULTS, {
+harness!(OnePostgres, "postgres", Time::Real, Backend, identity, family::FAULTS, {
     const SUBJECTS: &[Subject] = &[Subject::Load, Subject::Network];
 });
-harness!(WithNews, "postgres, news", Time::Real, Backend, identity, &Need::FAULTS, {
+harness!(WithNews, "postgres, news", Time::Real, Backend, identity, family::FAULTS, {
     const GROUPS: Groups = OF_NEWS;
     const SUBJECTS: &[Subject] = &[Subject::Store];
 });

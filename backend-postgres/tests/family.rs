@@ -12,6 +12,12 @@ mod family;
 
 mod own;
 
+/// Locks the row of the key `other`.
+const KEEP_OTHER: &str = "SELECT token FROM leasehold_key WHERE key = 'other' FOR UPDATE";
+
+/// The tables whose only row must not be missing.
+const TABLES_OF_ONE_ROW: &[&str] = &["leasehold_member"];
+
 /// The rights that the documentation asks for.
 const RIGHTS: &str = include_str!("rights.sql");
 
@@ -56,6 +62,9 @@ const CONFLICTS: [&str; 2] = ["40001", "40P01"];
 
 const INTERRUPTED: &str = "57014";
 
+/// Counts all connections that were made.
+const COUNT_CONNECTIONS: &str = "SELECT sum(sessions)::bigint FROM pg_stat_database";
+
 const REASONS_TO_GIVE_UP: &[&str] = &["time limit"];
 
 /// It waits for the disk.
@@ -82,8 +91,8 @@ async fn raise(server: &Server, code: &str, times: u8) {
          ALTER SEQUENCE raised RESTART;
          CREATE OR REPLACE FUNCTION raise() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
          IF nextval('public.raised') <= {times} THEN RAISE 'S' USING ERRCODE = '{code}'; END IF; RETURN NEW; END $$;
-         DROP TRIGGER IF EXISTS raise ON leasehold_lease;
-         CREATE TRIGGER raise AFTER INSERT ON leasehold_lease FOR EACH ROW EXECUTE FUNCTION raise()"
+         DROP TRIGGER IF EXISTS raise ON leasehold_key;
+         CREATE TRIGGER raise AFTER INSERT ON leasehold_key FOR EACH ROW EXECUTE FUNCTION raise()"
     );
     server.sql(&sql).await;
 }

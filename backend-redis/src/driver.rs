@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use leasehold_core::{Error, ErrorKind};
 use leasehold_redis_support::{
     Access, Address, ConnectError, Destination, Driver, Endpoints, KeepAlive, Protocol, Push,
-    PushHandler, Tls,
+    PushHandler, Server, Tls,
 };
 use redis::io::AsyncDNSResolver;
 use redis::io::tcp::TcpSettings;
@@ -56,7 +56,7 @@ impl Driver for RedisDriver {
         ensure_tls()?;
         let client = Self { tls: Encryption::Tls(tls) };
         // Unusable certificates are reported now, instead of on the first connection.
-        let nowhere = Address::Tcp { host: "localhost".to_owned(), port: 1 };
+        let nowhere = Address::Tcp(Server { host: "localhost".to_owned(), port: 1 });
         client.open(&nowhere, &Access::default(), Protocol::Resp3).map_err(error::config)?;
         Ok(client)
     }
@@ -64,7 +64,9 @@ impl Driver for RedisDriver {
     fn adopt(native: redis::Client) -> Result<(Self, Endpoints, Access), Error> {
         let info = native.get_connection_info();
         let (address, tls) = match info.addr().clone() {
-            ConnectionAddr::Tcp(host, port) => (Address::Tcp { host, port }, Encryption::None),
+            ConnectionAddr::Tcp(host, port) => {
+                (Address::Tcp(Server { host, port }), Encryption::None)
+            }
             ConnectionAddr::Unix(path) => (Address::Unix(path), Encryption::None),
             like @ ConnectionAddr::TcpTls { .. } => {
                 // Without the `tls` feature, the application that created the client has already
@@ -73,7 +75,7 @@ impl Driver for RedisDriver {
                 let ConnectionAddr::TcpTls { host, port, .. } = like.clone() else {
                     unreachable!()
                 };
-                (Address::Tcp { host, port }, Encryption::Like(like))
+                (Address::Tcp(Server { host, port }), Encryption::Like(like))
             }
             _ => {
                 let message = "the client uses a type of address that Leasehold does not support";
@@ -133,11 +135,15 @@ impl RedisDriver {
     ) -> Result<redis::Client, RedisError> {
         let address = match (address.clone(), &self.tls) {
             (Address::Unix(path), _) => ConnectionAddr::Unix(path),
-            (Address::Tcp { host, port }, Encryption::None) => ConnectionAddr::Tcp(host, port),
-            (Address::Tcp { host, port }, Encryption::Tls(_)) => {
+            (Address::Tcp(Server { host, port }), Encryption::None) => {
+                ConnectionAddr::Tcp(host, port)
+            }
+            (Address::Tcp(Server { host, port }), Encryption::Tls(_)) => {
                 ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
             }
-            (Address::Tcp { host, port }, Encryption::Like(like)) => like_that(like, host, port),
+            (Address::Tcp(Server { host, port }), Encryption::Like(like)) => {
+                like_that(like, host, port)
+            }
         };
         let mut settings = RedisConnectionInfo::default()
             .set_db(i64::from(access.database))
@@ -217,8 +223,7 @@ fn ensure_tls() -> Result<(), Error> {
 
 #[cfg(not(feature = "tls"))]
 fn ensure_tls() -> Result<(), Error> {
-    let message = "TLS is disabled; enable the feature \"tls\" of leasehold-redis, or \"redis-tls\" of leasehold";
-    Err(Error::new(ErrorKind::Unsupported, message).with_backend(error::BACKEND))
+    Err(leasehold_settings::disabled("TLS", "redis", "tls"))
 }
 
 /// Handles a push message from the server.

@@ -7,7 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{self, Path, PathBuf};
 use std::time::Duration;
 
-use leasehold_core::{Error, ErrorKind};
+use leasehold_core::Error;
+use leasehold_settings::{REQUEST_TIMEOUT, duration_in, invalid};
 use leasehold_sql_support::Layout;
 
 use crate::error::BACKEND;
@@ -42,48 +43,36 @@ impl SqliteConfig {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] if the path is empty, or if the path is relative and there is
-    /// no current directory. Also returns [`ErrorKind::Invalid`] if the path begins with `~` or
+    /// Returns [`ErrorKind::Invalid`](leasehold_core::ErrorKind::Invalid) if the path is empty, or
+    /// if the path is relative and there is no current directory. Also returns
+    /// [`ErrorKind::Invalid`](leasehold_core::ErrorKind::Invalid) if the path begins with `~` or
     /// `$`, which only a shell expands. To use a file with such a name, write `./~name`.
     pub fn new(file: impl AsRef<Path>) -> Result<Self, Error> {
         let file = file.as_ref();
         if matches!(file.as_os_str().as_bytes(), [b'~' | b'$', ..]) {
-            return Err(invalid(format!(
+            return Err(in_backend(invalid(format!(
                 "cannot use lock file {}: only a shell expands ~ and $; use an absolute path, such as /var/lib/locks.db",
                 file.display()
-            )));
+            ))));
         }
         let path = path::absolute(file).map_err(|error| {
-            invalid(
+            in_backend(invalid(
                 "cannot determine the current directory; use the absolute path of the lock file",
-            )
+            ))
             .with_source(error)
         })?;
         Ok(Self { path, layout: Layout::default(), timeout: Self::DEFAULT_TIMEOUT, host: None })
-    }
-
-    /// Reads a URL such as `sqlite:relative/path.db` or `sqlite:/absolute/path.db`. `sqlite://` is
-    /// a synonym for `sqlite:`.
-    ///
-    /// The path is percent-decoded. The `prefix` and `timeout-ms` parameters correspond to
-    /// [`prefix`](Self::prefix) and [`timeout`](Self::timeout).
-    ///
-    /// # Errors
-    ///
-    /// Returns [`ErrorKind::Invalid`] if the URL is not valid. `:memory:` is not valid; for a store
-    /// in the process's memory, use the URL `memory:`.
-    pub fn from_url(url: &str) -> Result<Self, Error> {
-        url::read(url)
     }
 
     /// Sets the prefix of all table names. The default is `leasehold_`.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] if the prefix is empty, is longer than 32 characters,
-    /// contains characters other than `a-z 0-9 _`, or begins with a digit.
+    /// Returns [`ErrorKind::Invalid`](leasehold_core::ErrorKind::Invalid) if the prefix is empty,
+    /// is longer than 32 characters, contains characters other than `a-z 0-9 _`, or begins with a
+    /// digit.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Result<Self, Error> {
-        self.layout = Layout::new(prefix).map_err(|error| error.with_backend(BACKEND))?;
+        self.layout = Layout::new(prefix).map_err(in_backend)?;
         Ok(self)
     }
 
@@ -91,15 +80,11 @@ impl SqliteConfig {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] if the limit is less than 1 ms or more than 60 s.
+    /// Returns [`ErrorKind::Invalid`](leasehold_core::ErrorKind::Invalid) if the limit is less than
+    /// 1 ms or more than 60 s.
     pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
-        if timeout < Duration::from_millis(1) || timeout > Duration::from_secs(60) {
-            return Err(invalid(format!(
-                "timeout (timeout-ms in a URL) must be between 1 ms and 60 s, not {} ms",
-                timeout.as_millis()
-            )));
-        }
-        self.timeout = timeout;
+        let timeout = duration_in(&REQUEST_TIMEOUT, "timeout (timeout-ms in a URL)", timeout);
+        self.timeout = timeout.map_err(in_backend)?;
         Ok(self)
     }
 
@@ -122,7 +107,6 @@ impl fmt::Debug for SqliteConfig {
     }
 }
 
-/// Returns the error for an invalid setting.
-fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::Invalid, message).with_backend(BACKEND)
+fn in_backend(error: Error) -> Error {
+    error.with_backend(BACKEND)
 }

@@ -12,16 +12,12 @@ use leasehold_sql_support::Failure;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::error::{cut_off, is_busy, is_cut_off};
+use crate::error::{cannot_open, cut_off, is_busy, is_cut_off};
 use crate::file::{self, File, Paths};
 use crate::tables::Stop;
 
 /// The number of different statements. All statements remain prepared.
 const STATEMENTS: usize = 64;
-
-/// The length of the log, in pages, at which SQLite moves the log's contents to the database. The
-/// length corresponds to about 1 MB. File size limits are rarely smaller.
-const CHECKPOINT_PAGES: i64 = 250;
 
 /// Opens a connection that shares the file with other processes.
 ///
@@ -29,7 +25,7 @@ const CHECKPOINT_PAGES: i64 = 250;
 /// the database open and one of the two files is missing, a different program has deleted the file.
 /// The locks on a second index would not exclude holders of locks on the first index, so this
 /// function waits until all other processes have noticed the deletion and closed their connections.
-pub(crate) fn share(paths: &Paths) -> Result<(File, Connection), Stop> {
+pub(crate) fn open_shared(paths: &Paths) -> Result<(File, Connection), Stop> {
     if !paths.exist() {
         create_log_and_index(paths)?;
     }
@@ -49,7 +45,7 @@ pub(crate) fn share(paths: &Paths) -> Result<(File, Connection), Stop> {
 
 /// Opens a connection that does not write to the three files. If no process has the database open,
 /// the connection shows a snapshot and has no [`File`].
-pub(crate) fn look(paths: &Paths) -> Result<(Option<File>, Connection), Stop> {
+pub(crate) fn open_read_only(paths: &Paths) -> Result<(Option<File>, Connection), Stop> {
     if paths.exist() {
         let connection = open(&paths.database, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
         let file = File::open(paths, || access(&connection))?;
@@ -67,7 +63,7 @@ pub(crate) fn look(paths: &Paths) -> Result<(Option<File>, Connection), Stop> {
 }
 
 /// Closes a connection whose files were deleted or replaced.
-pub(crate) fn abandon(file: Option<&File>, connection: Connection) {
+pub(crate) fn close_without_checkpoint(file: Option<&File>, connection: Connection) {
     if file.is_some_and(File::is_log_to_be_moved) {
         checkpoint(&connection, "TRUNCATE");
     }
@@ -107,7 +103,8 @@ fn access(connection: &Connection) -> rusqlite::Result<()> {
 fn set_up(connection: &Connection) -> Result<(), Stop> {
     use_log(connection)?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
-    connection.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES)?;
+    // A checkpoint waits for the disk, so only the store's thread runs checkpoints.
+    connection.pragma_update(None, "wal_autocheckpoint", 0)?;
     Ok(())
 }
 
@@ -168,7 +165,7 @@ fn create_log_and_index(paths: &Paths) -> Result<(), Stop> {
     drop(connection);
     created.map_err(|error| {
         let why = "cannot create SQLite's files next to the lock file";
-        Stop::Failed(file::access::cannot_open(why, error))
+        Stop::Failed(cannot_open(why, error))
     })
 }
 

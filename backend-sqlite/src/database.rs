@@ -3,19 +3,18 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use leasehold_core::backend::{Enlistment, Fencing, Finding, Fingerprint, Standing, StoreId};
+use leasehold_core::backend::{Fencing, Finding, JoinRequest, MemberStatus, StoreId};
 use leasehold_core::{Error, LockKey};
-use leasehold_sql_support::reply::{
-    Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed,
-};
-use leasehold_sql_support::request::{Acquire, Key, List, Named, Renew};
-use leasehold_sql_support::{Database, News};
+use leasehold_sql_support::News;
+use leasehold_sql_support::remote::Urgency;
+use leasehold_sql_support::request::List;
+use leasehold_sql_support::rows::{Acquire, Change, Clock, Database, Granted, Named, Renew, State};
 
 use crate::config::SqliteConfig;
 use crate::error::BACKEND;
-use crate::steps;
 use crate::store::Store;
-use crate::worker::{Lane, Line, Worker};
+use crate::tables::Tables;
+use crate::worker::{Queue, Worker};
 
 /// The lock file behind [`SqliteBackend`](crate::SqliteBackend).
 ///
@@ -42,12 +41,12 @@ impl Database for Sqlite {
     }
 
     async fn open(config: SqliteConfig) -> Result<Self, Error> {
-        let line = Arc::<Line>::default();
-        let wakes = Arc::clone(&line);
-        let news = News::when_watched(move || wakes.wake());
-        let worker = Worker::start(config, line, news.clone())?;
+        let queue = Arc::<Queue>::default();
+        let watched = Arc::clone(&queue);
+        let news = News::when_watched(move |concerns| watched.begin_to_watch(concerns));
+        let worker = Worker::start(config, queue, news.clone())?;
         // The first call opens the file.
-        worker.call(Lane::Then, Vec::new(), |_, _| Ok(())).await?;
+        worker.call(|_, _| Ok(())).await?;
         Ok(Self { worker, news })
     }
 
@@ -59,97 +58,72 @@ impl Database for Sqlite {
         &self.news
     }
 
-    async fn acquire(&self, claim: Acquire) -> Result<Acquired, Error> {
-        let keys = vec![claim.lease.key.key.clone()];
-        let acquire = move |store: &mut Store, until| {
-            store.write(until, |tables, now| steps::acquire(tables, now, &claim))
-        };
-        self.worker.call(Lane::Then, keys, acquire).await
+    async fn acquire_free(&self, claim: &Acquire) -> Result<Option<Granted>, Error> {
+        let claim = claim.clone();
+        let acquire = move |tables: &Tables, clock| tables.acquire(&claim, clock);
+        self.worker.write(Urgency::Asks, acquire).await
     }
 
-    async fn acquire_all(&self, claims: Vec<Acquire>) -> Result<AcquiredAll, Error> {
-        let keys = claims.iter().map(|claim| claim.lease.key.key.clone()).collect();
-        let acquire = move |store: &mut Store, until| {
-            store.write(until, |tables, now| steps::acquire_all(tables, now, &claims))
-        };
-        self.worker.call(Lane::Then, keys, acquire).await
+    async fn release_simple(&self, lease: &Named) -> Result<Option<bool>, Error> {
+        let lease = lease.clone();
+        let release = move |tables: &Tables, clock: Clock| tables.release(&lease, clock.now);
+        self.worker.write(Urgency::Releases, release).await
     }
 
-    async fn renew(&self, leases: Vec<Renew>) -> Vec<Result<Renewed, Error>> {
-        let count = leases.len();
-        // A renewal can only return permits.
-        let units = leases.iter().filter(|renewal| !renewal.whole);
-        let keys: Vec<LockKey> = units.map(|renewal| renewal.lease.key.key.clone()).collect();
-        let renew = move |store: &mut Store, until| {
-            store.write(until, |tables, now| steps::renew(tables, now, &leases))
+    async fn renew_simple(&self, leases: &[Renew]) -> Vec<Result<bool, Error>> {
+        let (count, leases) = (leases.len(), leases.to_vec());
+        let renew = move |tables: &Tables, clock: Clock| {
+            let renewed = leases.iter().map(|renewal| tables.renew(renewal, clock.now));
+            renewed.collect::<Result<Vec<_>, _>>()
         };
-        match self.worker.call(Lane::First, keys, renew).await {
+        match self.worker.write(Urgency::Renews, renew).await {
             Ok(renewed) => renewed.into_iter().map(Ok).collect(),
             // The file failed, so the error applies to all leases.
-            Err(error) => {
-                let mut errors: Vec<_> = (1..count).map(|_| Err(error.repeated())).collect();
-                errors.push(Err(error));
-                errors
-            }
+            Err(error) => (0..count).map(|_| Err(error.repeated())).collect(),
         }
     }
 
-    async fn release(&self, lease: Named) -> Result<Released, Error> {
-        let keys = vec![lease.key.key.clone()];
-        let release = move |store: &mut Store, until| {
-            store.write(until, |tables, now| steps::release(tables, now, &lease))
-        };
-        self.worker.call(Lane::First, keys, release).await
+    async fn change<T, F>(&self, change: Change, mut step: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut [State], Clock) -> Result<T, Error> + Send + 'static,
+    {
+        let urgency = change.urgency;
+        let change = move |tables: &Tables, clock| tables.change(&change, &mut step, clock);
+        self.worker.write(urgency, change).await
     }
 
-    async fn request_revocation(
-        &self,
-        key: Key,
-        only: Option<Fingerprint>,
-    ) -> Result<Asked, Error> {
-        let ask = move |store: &mut Store, until| {
-            store.write(until, |tables, now| steps::request_revocation(tables, now, &key, only))
+    async fn read(&self, key: &LockKey) -> Result<(State, Clock), Error> {
+        let key = key.clone();
+        let read = move |store: &mut Store, until| {
+            store.read(until, |tables, clock| Ok((tables.read(&key, clock)?, clock)))
         };
-        self.worker.call(Lane::Then, Vec::new(), ask).await
-    }
-
-    async fn force_release(&self, key: Key, only: Option<Fingerprint>) -> Result<Forced, Error> {
-        let keys = vec![key.key.clone()];
-        let force = move |store: &mut Store, until| {
-            store.write(until, |tables, now| steps::force_release(tables, now, &key, only))
-        };
-        self.worker.call(Lane::Then, keys, force).await
-    }
-
-    async fn inspect(&self, key: Key) -> Result<Inspected, Error> {
-        let inspect = move |store: &mut Store, until| {
-            store.read(until, |tables, now| tables.inspect(&key, now))
-        };
-        self.worker.call(Lane::Then, Vec::new(), inspect).await
+        self.worker.call(read).await
     }
 
     async fn list(&self, list: List) -> Result<Vec<String>, Error> {
         let list = move |store: &mut Store, until| {
-            store.read(until, |tables, now| Ok(tables.list(&list, now.us)?))
+            store.read(until, |tables, clock| Ok(tables.list(&list, clock.now)?))
         };
-        self.worker.call(Lane::Then, Vec::new(), list).await
+        self.worker.call(list).await
     }
 
-    async fn standing(
+    async fn member_status(
         &self,
         fresh: StoreId,
-        enlistment: Option<Enlistment>,
-    ) -> Result<Standing, Error> {
-        let stand = move |store: &mut Store, until| {
-            store.write(until, |tables, now| {
-                steps::standing(tables, now, fresh, enlistment.as_ref())
-            })
+        request: Option<JoinRequest>,
+    ) -> Result<MemberStatus, Error> {
+        let status = move |tables: &Tables, clock: Clock| {
+            let found = tables.member_status(fresh, clock.now)?;
+            let Some(request) = &request else { return Ok(found) };
+            tables.join(request)?;
+            tables.member_status(fresh, clock.now)
         };
-        self.worker.call(Lane::Then, Vec::new(), stand).await
+        self.worker.write(Urgency::Asks, status).await
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
-        let journal = self.worker.call(Lane::Then, Vec::new(), |store, _| store.journal()).await?;
+        let journal = self.worker.call(|store, _| store.journal()).await?;
         let persistence =
             format!("the journal mode is {journal}; a restart of the machine frees all locks");
         Ok(vec![

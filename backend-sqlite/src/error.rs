@@ -1,6 +1,10 @@
-//! Maps the errors of SQLite to Leasehold's errors.
+//! Maps errors of SQLite and of the operating system to Leasehold's errors.
+
+use std::borrow::Cow;
+use std::io::{self, ErrorKind as IoKind};
 
 use leasehold_core::{Error, ErrorKind};
+use leasehold_sql_support::Failure;
 use rusqlite::ErrorCode;
 use rusqlite::ffi;
 
@@ -86,6 +90,15 @@ fn of_code(error: ffi::Error, during: During) -> (ErrorKind, &'static str) {
         ErrorCode::Unknown => OTHER_TABLES,
         _ => (ErrorKind::Unexpected, "SQLite failed in an unexpected way"),
     }
+}
+
+/// Returns the error of a file that cannot be opened or created.
+pub(crate) fn cannot_open(why: impl Into<Cow<'static, str>>, error: io::Error) -> Error {
+    let failure = match error.kind() {
+        IoKind::PermissionDenied => Failure::Denied,
+        _ => Failure::Full,
+    };
+    failure.because(why, error)
 }
 
 #[cfg(test)]

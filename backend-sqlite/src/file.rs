@@ -11,21 +11,33 @@ pub(crate) mod access;
 mod create;
 mod place;
 
-pub(crate) use self::create::{create, create_log_and_index};
+pub(crate) use self::create::{create, create_log_and_index, share_socket};
 pub(crate) use self::place::check;
 
 use std::cell::Cell;
 use std::fs;
-use std::io;
-use std::os::unix::fs::MetadataExt;
+#[cfg(target_os = "linux")]
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use leasehold_core::Error;
 use leasehold_sql_support::Failure;
+use rustix::fs::Stat;
+#[cfg(target_os = "linux")]
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::error::cannot_open;
 
 /// The minimum length of an index in use. The operating system kills a process that accesses a
 /// truncated part of the index.
 const INDEX_LENGTH: u64 = 32 << 10;
+
+/// How long after a check of the paths the files are assumed not to have been renamed. Deleted,
+/// replaced and truncated files are always noticed. A path takes several times as long to check as
+/// an open file.
+const RECENT: Duration = Duration::from_millis(1);
 
 /// The paths of a database, its log and its index.
 #[derive(Clone, Debug)]
@@ -41,25 +53,26 @@ pub(crate) struct Paths {
 #[derive(Debug)]
 pub(crate) struct File {
     paths: Paths,
+    /// `None` if the process had no free descriptors. The paths are then always checked.
+    open: Option<Open>,
     seen: Cell<Files>,
+    /// When the paths were last checked.
+    checked_at: Cell<Instant>,
 }
 
 /// The state of the database, the log and the index.
 type Files = [Seen; 3];
 
-/// The state of a file at one point in time.
+/// The state of a file at one point in time. The call of `rustix` takes half the time of the call of
+/// the standard library, which reads more values.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
-    device: u64,
-    inode: u64,
-    length: u64,
-}
+struct Seen(Stat);
 
 impl Paths {
     /// Resolves links, as SQLite does before it appends the suffixes.
     pub(crate) fn find(named: &Path) -> Result<Self, Error> {
-        let database = fs::canonicalize(named)
-            .map_err(|error| access::cannot_open("cannot find the file", error))?;
+        let database =
+            fs::canonicalize(named).map_err(|error| cannot_open("cannot find the file", error))?;
         let next_to_it = |suffix| {
             let mut path = database.clone().into_os_string();
             path.push(suffix);
@@ -80,9 +93,7 @@ impl Paths {
     }
 
     fn look(&self) -> Option<Files> {
-        let seen = |path| Seen::at(path).ok();
-        let index = seen(&self.index).filter(|index| index.length >= INDEX_LENGTH)?;
-        Some([seen(&self.named)?, seen(&self.log)?, index])
+        look([&self.named, &self.log, &self.index], |path| Seen::at(path))
     }
 }
 
@@ -94,9 +105,11 @@ impl File {
         open: impl FnOnce() -> Result<(), E>,
     ) -> Result<Option<Self>, E> {
         let Some(seen) = paths.look() else { return Ok(None) };
+        let opened = Open::at(paths);
         open()?;
-        let file = Self { paths: paths.clone(), seen: Cell::new(seen) };
-        Ok(file.is_in_place().then_some(file))
+        let (seen, checked_at) = (Cell::new(seen), Cell::new(Instant::now()));
+        let file = Self { paths: paths.clone(), open: opened, seen, checked_at };
+        Ok((file.are_paths_in_place()).then_some(file))
     }
 
     /// Returns whether processes that open the path now get the same files, and therefore the same
@@ -106,12 +119,26 @@ impl File {
     /// `wal_checkpoint(TRUNCATE)`). The store opens the files again in both cases. If SQLite has
     /// shortened the file, no data is lost.
     pub(crate) fn is_in_place(&self) -> bool {
-        let Some(now) = self.paths.look() else { return false };
-        let is_in_place = self.seen.get().iter().zip(&now).all(|(seen, now)| seen.is_part_of(now));
-        if is_in_place {
+        if self.checked_at.get().elapsed() < RECENT
+            && let Some(open) = self.open.as_ref().and_then(Open::look)
+        {
+            return self.is_part_of(open);
+        }
+        self.are_paths_in_place()
+    }
+
+    fn are_paths_in_place(&self) -> bool {
+        self.checked_at.set(Instant::now());
+        self.paths.look().is_some_and(|now| self.is_part_of(now))
+    }
+
+    /// Returns whether `now` are the same files and were not truncated.
+    fn is_part_of(&self, now: Files) -> bool {
+        let is_part_of = self.seen.get().iter().zip(&now).all(|(seen, now)| seen.is_part_of(now));
+        if is_part_of {
             self.seen.set(now);
         }
-        is_in_place
+        is_part_of
     }
 
     /// Returns whether the log must be moved to the database before the connection is closed.
@@ -140,18 +167,63 @@ impl File {
 }
 
 impl Seen {
-    fn at(path: &Path) -> io::Result<Self> {
-        let found = fs::metadata(path)?;
-        Ok(Self { device: found.dev(), inode: found.ino(), length: found.len() })
+    fn at(path: &Path) -> Result<Self, Errno> {
+        rustix::fs::stat(path).map(Self)
     }
 
     fn is(&self, later: &Self) -> bool {
-        (self.device, self.inode) == (later.device, later.inode)
+        (self.0.st_dev, self.0.st_ino) == (later.0.st_dev, later.0.st_ino)
     }
 
     /// Returns whether `later` is the same file and was not truncated.
     fn is_part_of(&self, later: &Self) -> bool {
-        self.is(later) && self.length <= later.length
+        self.is(later) && self.0.st_size <= later.0.st_size
+    }
+}
+
+/// Returns the state of the three files, unless a file is missing or the index is truncated.
+fn look<T>(files: [T; 3], seen: impl Fn(T) -> Result<Seen, Errno>) -> Option<Files> {
+    let [database, log, index] = files.map(|file| seen(file).ok());
+    let is_whole =
+        |index: &Seen| u64::try_from(index.0.st_size).is_ok_and(|length| length >= INDEX_LENGTH);
+    Some([database?, log?, index.filter(is_whole)?])
+}
+
+/// Descriptors of the three files, through which the files can be neither read nor written. Closing
+/// such a descriptor does not release SQLite's locks.
+#[cfg(target_os = "linux")]
+#[derive(Debug)]
+struct Open([OwnedFd; 3]);
+
+#[cfg(target_os = "linux")]
+impl Open {
+    fn at(paths: &Paths) -> Option<Self> {
+        let open =
+            |path: &PathBuf| rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        let [database, log, index] = [&paths.named, &paths.log, &paths.index].map(open);
+        Some(Self([database.ok()?, log.ok()?, index.ok()?]))
+    }
+
+    /// Returns the state of the files, unless one was deleted or the index was truncated.
+    fn look(&self) -> Option<Files> {
+        let files = look(self.0.each_ref(), |file| rustix::fs::fstat(file).map(Seen))?;
+        files.iter().all(|file| file.0.st_nlink > 0).then_some(files)
+    }
+}
+
+/// On this system, the paths are always checked.
+#[cfg(not(target_os = "linux"))]
+#[derive(Debug)]
+struct Open;
+
+#[cfg(not(target_os = "linux"))]
+impl Open {
+    fn at(_paths: &Paths) -> Option<Self> {
+        Some(Self)
+    }
+
+    fn look(&self) -> Option<Files> {
+        None
     }
 }
 

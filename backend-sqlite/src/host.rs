@@ -11,6 +11,7 @@ use leasehold_core::Error;
 #[cfg(target_os = "linux")]
 use leasehold_sql_support::Failure;
 use leasehold_sql_support::request::micros;
+use leasehold_sql_support::rows::Clock;
 use uuid::Uuid;
 
 /// The only machine on which a lock file can be used, with its machine ID, boot ID and clock.
@@ -21,15 +22,6 @@ pub struct Host {
     pub(crate) machine: String,
     pub(crate) boot: String,
     clock: Arc<dyn Fn() -> Duration + Send + Sync>,
-}
-
-/// The values of two clocks at one point in time, in microseconds.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Now {
-    /// The time since the machine was started. Leases expire according to this clock.
-    pub(crate) us: i64,
-    /// The time since 1970. Tokens are derived from this clock.
-    pub(crate) wall_us: i64,
 }
 
 impl Host {
@@ -61,10 +53,12 @@ impl Host {
         Ok(Self::new(machine(), boot()?, since_boot))
     }
 
-    pub(crate) fn now(&self) -> Now {
+    /// Returns the time since the machine was started, by which leases expire, and the time since
+    /// 1970, from which tokens are derived.
+    pub(crate) fn now(&self) -> Clock {
         // If the clock shows a time before 1970, tokens continue from the last token.
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now { us: micros((self.clock)()), wall_us: micros(wall) }
+        Clock { now: micros((self.clock)()), wall: micros(wall) }
     }
 }
 
@@ -171,6 +165,6 @@ mod tests {
         assert_eq!((&one.machine, &one.boot), (&other.machine, &other.boot));
         let id = fs::read_to_string("/etc/machine-id").unwrap_or_default();
         assert!(id.trim().is_empty() || !one.machine.replace('-', "").contains(id.trim()));
-        assert!(one.now().us <= other.now().us);
+        assert!(one.now().now <= other.now().now);
     }
 }

@@ -1,83 +1,198 @@
-//! The thread that owns the connection.
+//! The thread that opens the file, and the calls that run on the thread or, if nothing is in the
+//! way, on the caller's thread.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
-use std::{process, thread};
+use std::{process, slice, thread};
 
-use leasehold_core::{Error, LockKey};
-use leasehold_sql_support::{Failure, News};
+use leasehold_core::backend::unpoisoned;
+use leasehold_core::{Error, ErrorKind};
+use leasehold_sql_support::remote::Urgency;
+use leasehold_sql_support::rows::Clock;
+use leasehold_sql_support::{Concerns, Failure, News};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::config::SqliteConfig;
-use crate::look::Looker;
+use crate::poll::{Poller, longest_interval};
 use crate::store::Store;
+use crate::tables::{Stop, Tables};
+
+/// The maximum number of calls in one transaction. Most of the time of a single call is the commit,
+/// and a transaction of this size takes less than 1 ms.
+const TOGETHER: usize = 64;
+
+/// How long the thread sleeps if there is nothing to poll.
+const FOREVER: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A handle to the thread. The thread ends when the handle is dropped.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    line: Arc<Line>,
+    queue: Arc<Queue>,
+    store: Arc<Mutex<Option<Store>>>,
     timeout: Duration,
     /// The process in which the thread was started.
     process: u32,
 }
 
-/// The priority of a call.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Lane {
-    /// Renewals and releases, which keep leases alive and allow waiters to acquire locks.
-    First,
-    /// All remaining calls.
-    Then,
-}
-
 /// The queue of calls that wait for the thread.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
+pub(crate) struct Queue {
     jobs: Mutex<Jobs>,
     wake: Condvar,
 }
 
 #[derive(Default)]
 struct Jobs {
-    lanes: [VecDeque<Job>; 2],
+    waiting: VecDeque<Job>,
+    /// When the thread wakes up, if it sleeps.
+    sleeps_until: Option<Instant>,
+    /// Whether the thread runs a job.
+    is_working: bool,
+    /// The average number of calls in the last transactions of the thread.
+    together: usize,
     is_closed: bool,
 }
 
-type Job = Box<dyn FnOnce(&mut Desk) + Send>;
+/// Work for the thread, and the caller that waits for it.
+struct Job {
+    work: Work,
+    /// When the work must be done.
+    until: Instant,
+    /// Set either by the thread, to start the work, or by the caller, to cancel it.
+    is_begun: Arc<AtomicBool>,
+    done: oneshot::Sender<Result<(), Error>>,
+}
+
+enum Work {
+    /// The steps of a write transaction, which other steps may precede and follow. They may run
+    /// several times, but their changes are committed only once.
+    Write(Box<Steps>),
+    Other(Box<Task>),
+}
+
+type Steps = dyn FnMut(&Tables, Clock) -> Result<(), Stop> + Send;
+
+type Task = dyn FnOnce(&mut Thread, Instant) -> Result<(), Error> + Send;
 
 /// The next step of the thread.
 enum Next {
-    Job(Job),
-    Look,
+    /// Either one job of any kind, or several transactions.
+    Jobs(Vec<Job>),
+    Poll,
     End,
+}
+
+impl Job {
+    /// Returns whether the caller still waits. If so, the thread starts the work.
+    fn begin(&self) -> bool {
+        !self.done.is_closed() && !self.is_begun.swap(true, Ordering::AcqRel)
+    }
 }
 
 impl Worker {
     /// Starts the thread. The thread opens the file for its first call.
-    pub(crate) fn start(config: SqliteConfig, line: Arc<Line>, news: News) -> Result<Self, Error> {
+    pub(crate) fn start(
+        config: SqliteConfig,
+        queue: Arc<Queue>,
+        news: News,
+    ) -> Result<Self, Error> {
         let timeout = config.timeout;
-        let mut desk = Desk { config, store: None, looker: Looker::new(news) };
-        let worker = Self { line: Arc::clone(&line), timeout, process: process::id() };
+        let store = Arc::default();
+        let poller = Poller::new(news);
+        let mut state = Thread { config, store: Arc::clone(&store), poller };
+        let worker = Self { queue: Arc::clone(&queue), store, timeout, process: process::id() };
         let thread = thread::Builder::new().name("leasehold-sqlite".to_owned());
-        let started = thread.spawn(move || desk.run(&line));
+        let started = thread.spawn(move || state.run(&queue));
         started.map_err(|error| Failure::NotApplied.because("cannot start a thread", error))?;
         Ok(worker)
     }
 
-    /// Runs `work` on the thread, and then polls `keys`, which `work` may have changed.
+    /// Runs `work` in a write transaction, either immediately on the caller's thread, or on the
+    /// thread.
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe. If it is dropped before `work` has started, `work` does not run.
+    pub(crate) async fn write<T: Send + 'static>(
+        &self,
+        urgency: Urgency,
+        mut work: impl FnMut(&Tables, Clock) -> Result<T, Stop> + Send + 'static,
+    ) -> Result<T, Error> {
+        if let Some(done) = self.try_now(&mut work) {
+            return done;
+        }
+        let reply = Arc::new(Mutex::new(None));
+        let slot = Arc::clone(&reply);
+        let steps = move |tables: &Tables, clock| {
+            *unpoisoned(&slot) = Some(work(tables, clock)?);
+            Ok(())
+        };
+        self.queue(urgency, Work::Write(Box::new(steps)))?.await?;
+        Ok(taken(&reply))
+    }
+
+    /// Runs `work`, which must not change the tables, on the thread.
     ///
     /// # Cancel safety
     ///
     /// This method is cancel safe. If it is dropped before `work` has started, `work` does not run.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
-        lane: Lane,
-        keys: Vec<LockKey>,
-        mut work: impl FnMut(&mut Store, Instant) -> Result<T, Error> + Send + 'static,
+        work: impl FnOnce(&mut Store, Instant) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
+        let reply = Arc::new(Mutex::new(None));
+        let slot = Arc::clone(&reply);
+        let work = move |thread: &mut Thread, until| {
+            *unpoisoned(&slot) = Some(thread.with_store(until, |store, _| work(store, until))?);
+            Ok(())
+        };
+        match self.queue(Urgency::Asks, Work::Other(Box::new(work)))?.await {
+            Ok(()) => Ok(taken(&reply)),
+            // Reading and opening the file can be repeated.
+            Err(error) if error.kind() == ErrorKind::Indeterminate => {
+                Err(Failure::NotApplied.because("the file did not respond in time", error))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs `work` on the caller's thread, if the thread is idle and the file is open and not busy.
+    /// Returns `None` otherwise.
+    ///
+    /// A short transaction does not wait for other processes, and usually does not wait for the disk.
+    /// On the thread, the transaction would take three times as long.
+    fn try_now<T>(
+        &self,
+        work: impl FnOnce(&Tables, Clock) -> Result<T, Stop>,
+    ) -> Option<Result<T, Error>> {
+        if self.process != process::id() || !self.queue.is_idle() {
+            return None;
+        }
+        let store = match self.store.try_lock() {
+            Ok(store) => store,
+            // `write_now` does not use a connection on which a panic has left a transaction open.
+            Err(TryLockError::Poisoned(store)) => store.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        let open = store.as_ref()?;
+        let done = open.write_now(work)?;
+        if open.needs_upkeep() {
+            // The thread does the upkeep after each job.
+            drop(self.queue(Urgency::Asks, Work::Other(Box::new(|_, _| Ok(())))));
+        }
+        Some(done)
+    }
+
+    /// Adds a job to the queue. Returns a future that waits for the job. If the future is dropped
+    /// before the job has started, the job does not start.
+    fn queue(
+        &self,
+        urgency: Urgency,
+        work: Work,
+    ) -> Result<impl Future<Output = Result<(), Error>> + use<>, Error> {
         if self.process != process::id() {
             let message = "the process was forked after it opened the file; open the file again in the forked process";
             return Err(Failure::NotApplied.error(message));
@@ -85,32 +200,22 @@ impl Worker {
         // The remaining quarter of the timeout is enough time to report the outcome of a
         // transaction that has started.
         let until = Instant::now() + self.timeout * 3 / 4;
-        let (sender, receiver) = oneshot::channel();
-        let turn = Turn::default();
-        let begins = turn.clone();
-        self.line.push(lane, move |desk| {
-            if !begins.take() {
-                return;
+        let (done, reply) = oneshot::channel();
+        let is_begun = Arc::<AtomicBool>::default();
+        self.queue.push(urgency, Job { work, until, is_begun: Arc::clone(&is_begun), done })?;
+        let limit = self.timeout;
+        Ok(async move {
+            match timeout(limit, reply).await {
+                Ok(Ok(done)) => done,
+                Ok(Err(_)) => {
+                    Err(Failure::Unknown.error("the thread that accesses the file has terminated"))
+                }
+                Err(_) if !is_begun.swap(true, Ordering::AcqRel) => Err(Failure::NotApplied
+                    .error("earlier calls kept the file busy for longer than the timeout")),
+                Err(_) => Err(Failure::Unknown
+                    .error("the disk did not respond in time, so the outcome is unknown")),
             }
-            let done = desk.with_store(until, |store, _| work(store, until));
-            let is_done = done.is_ok();
-            // The caller may have been dropped.
-            drop(sender.send(done));
-            if is_done {
-                desk.look_at(&keys, until);
-            }
-        })?;
-        let waiting = GivesUp(turn);
-        match timeout(self.timeout, receiver).await {
-            Ok(Ok(done)) => done,
-            Ok(Err(_)) => {
-                Err(Failure::Unknown.error("the thread that accesses the file has terminated"))
-            }
-            Err(_) if waiting.0.take() => Err(Failure::NotApplied
-                .error("earlier calls kept the file busy for longer than the timeout")),
-            Err(_) => Err(Failure::Unknown
-                .error("the disk did not respond in time, so the outcome is unknown")),
-        }
+        })
     }
 
     /// Closes the file after all earlier calls, and rejects later calls.
@@ -119,57 +224,61 @@ impl Worker {
     ///
     /// This method is cancel safe. Even if it is dropped, the file is closed.
     pub(crate) async fn close(&self) {
-        let (sender, receiver) = oneshot::channel();
-        let closes = self.line.push(Lane::Then, |desk| {
-            desk.store = None;
-            // The caller may have been dropped.
-            let _ = sender.send(());
-        });
-        self.line.close();
-        if closes.is_ok() {
+        // In a forked process, the queue may still be locked by a thread that exists only in the
+        // parent process.
+        if self.process != process::id() {
+            return;
+        }
+        let close = |thread: &mut Thread, _| {
+            thread.close();
+            Ok(())
+        };
+        let closed = self.queue(Urgency::Asks, Work::Other(Box::new(close)));
+        self.queue.close();
+        if let Ok(closed) = closed {
             // The result does not matter, because nothing is left to report.
-            drop(timeout(self.timeout, receiver).await);
+            drop(closed.await);
         }
     }
+}
+
+/// Takes the reply of a job that has succeeded.
+fn taken<T>(reply: &Mutex<Option<T>>) -> T {
+    unpoisoned(reply).take().expect("a job that has succeeded has stored its reply")
 }
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // In a forked process, the queue may still be locked by a thread that exists only in the
-        // parent process.
         if self.process == process::id() {
-            self.line.close();
+            self.queue.close();
         }
     }
 }
 
-/// A flag that is set once, either by the thread to start the work or by the caller to cancel it.
-#[derive(Clone, Debug, Default)]
-struct Turn(Arc<AtomicBool>);
-
-impl Turn {
-    fn take(&self) -> bool {
-        !self.0.swap(true, Ordering::AcqRel)
-    }
-}
-
-struct GivesUp(Turn);
-
-impl Drop for GivesUp {
-    fn drop(&mut self) {
-        self.0.take();
-    }
-}
-
-impl Line {
-    fn push(&self, lane: Lane, job: impl FnOnce(&mut Desk) + Send + 'static) -> Result<(), Error> {
+impl Queue {
+    /// Adds a job. Renewals precede all other jobs, because a late renewal may lose its lease. A
+    /// release must not precede an acquisition, which may be the acquisition of the same lease.
+    fn push(&self, urgency: Urgency, job: Job) -> Result<(), Error> {
         let mut jobs = self.lock();
         if jobs.is_closed {
             return Err(Failure::NotApplied.error("the backend was closed"));
         }
-        jobs.lanes[lane as usize].push_back(Box::new(job));
+        match urgency {
+            Urgency::Renews => jobs.waiting.push_front(job),
+            _ => jobs.waiting.push_back(job),
+        }
         self.wake.notify_one();
         Ok(())
+    }
+
+    /// Returns whether calls may run on their callers' threads.
+    ///
+    /// No job may be queued or running. A call must not overtake a job, because the job may acquire
+    /// the lease that the call releases. If several calls usually run in one transaction, all calls
+    /// wait for the thread, because one transaction per call would take longer.
+    fn is_idle(&self) -> bool {
+        let jobs = self.lock();
+        !jobs.is_working && jobs.waiting.is_empty() && jobs.together < 2
     }
 
     /// Makes the thread end after all earlier jobs.
@@ -178,120 +287,178 @@ impl Line {
         self.wake.notify_one();
     }
 
-    /// Wakes the thread, because there is a new watch.
-    pub(crate) fn wake(&self) {
-        let _jobs = self.lock();
-        self.wake.notify_one();
+    /// Wakes the thread, because there is a new watch, unless the thread wakes up soon enough. Without
+    /// this exception, each acquired lock would wake the thread.
+    pub(crate) fn begin_to_watch(&self, concerns: Concerns) {
+        let soon = Instant::now() + longest_interval(concerns);
+        if self.lock().sleeps_until.is_some_and(|until| until > soon) {
+            self.wake.notify_one();
+        }
     }
 
     /// Waits for the next step, which is a poll if a poll is `due`.
     fn next(&self, due: impl Fn() -> Option<Instant>) -> Next {
         let mut jobs = self.lock();
+        jobs.is_working = false;
         loop {
             let left = due().map(|due| due.saturating_duration_since(Instant::now()));
             if left == Some(Duration::ZERO) && !jobs.is_closed {
-                return Next::Look;
+                return Next::Poll;
             }
-            if let Some(job) = jobs.lanes.iter_mut().find_map(VecDeque::pop_front) {
-                return Next::Job(job);
+            let next = jobs.take();
+            if !next.is_empty() {
+                return Next::Jobs(next);
             }
             if jobs.is_closed {
                 return Next::End;
             }
-            jobs = match left {
-                None => self.wake.wait(jobs).unwrap_or_else(PoisonError::into_inner),
-                Some(left) => {
-                    let woken = self.wake.wait_timeout(jobs, left);
-                    woken.unwrap_or_else(PoisonError::into_inner).0
-                }
-            };
+            let left = left.unwrap_or(FOREVER);
+            jobs.sleeps_until = Some(Instant::now() + left);
+            let woken = self.wake.wait_timeout(jobs, left);
+            jobs = woken.unwrap_or_else(PoisonError::into_inner).0;
+            jobs.sleeps_until = None;
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Jobs> {
-        // The queues are consistent after every statement, so a panic cannot corrupt them.
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+        // The queue is consistent after every statement, so a panic cannot corrupt it.
+        unpoisoned(&self.jobs)
+    }
+}
+
+impl Jobs {
+    /// Removes the first job, or the first transactions, which then run together.
+    fn take(&mut self) -> Vec<Job> {
+        let is_write = |job: &Job| matches!(job.work, Work::Write(_));
+        let writes = self.waiting.iter().take(TOGETHER).take_while(|job| is_write(job)).count();
+        if writes > 0 {
+            self.together = self.together.midpoint(writes);
+        }
+        let count = writes.max(1).min(self.waiting.len());
+        self.is_working = count > 0;
+        self.waiting.drain(..count).collect()
     }
 }
 
 impl std::fmt::Debug for Jobs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.lanes.iter().map(VecDeque::len)).finish()
+        f.debug_struct("Jobs").field("waiting", &self.waiting.len()).finish_non_exhaustive()
     }
 }
 
 /// The state of the thread.
-struct Desk {
+struct Thread {
     config: SqliteConfig,
-    store: Option<Store>,
-    looker: Looker,
+    /// The open file. The thread keeps the file locked for one job at a time.
+    store: Arc<Mutex<Option<Store>>>,
+    poller: Poller,
 }
 
-impl Desk {
-    fn run(&mut self, line: &Line) {
+impl Thread {
+    fn run(&mut self, queue: &Queue) {
         loop {
-            match line.next(|| self.looker.due()) {
-                Next::Job(job) => job(self),
-                Next::Look => self.look(),
-                Next::End => return,
+            match queue.next(|| self.poller.due()) {
+                Next::Jobs(jobs) => self.run_together(jobs),
+                Next::Poll => self.poll(),
+                Next::End => break,
             }
+            self.do_upkeep();
         }
+        self.close();
+    }
+
+    /// Closes the file.
+    fn close(&mut self) {
+        let shared = Arc::clone(&self.store);
+        drop(take_store(&mut unpoisoned(&shared), &mut self.poller));
     }
 
     /// Uses the open file. Opens the file again if it was replaced or if the last call failed.
     fn with_store<T>(
         &mut self,
         until: Instant,
-        work: impl FnOnce(&mut Store, &mut Looker) -> Result<T, Error>,
+        work: impl FnOnce(&mut Store, &mut Poller) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut store = match self.take_store() {
+        let shared = Arc::clone(&self.store);
+        let mut slot = unpoisoned(&shared);
+        let mut store = match take_store(&mut slot, &mut self.poller) {
             Some(store) => store,
             None => {
-                let store = Store::open(&self.config, until)?;
-                self.looker.forget();
-                self.looker.look(&store, until)?;
+                let store = Store::open(&self.config, self.poller.news(), until)?;
+                self.poller.forget();
+                self.poller.poll(&store, until)?;
                 store
             }
         };
-        let done = work(&mut store, &mut self.looker);
-        if done.as_ref().err().is_none_or(Error::is_retryable) {
-            self.store = Some(store);
+        let done = work(&mut store, &mut self.poller);
+        if done.as_ref().err().is_none_or(Store::is_usable_after) {
+            *slot = Some(store);
         }
         done
     }
 
-    /// Returns the open file. If the file was deleted or replaced, closes it and notifies holders,
-    /// which then check their leases.
-    fn take_store(&mut self) -> Option<Store> {
-        let store = self.store.take()?;
-        if store.is_in_place() {
-            return Some(store).filter(Store::is_between_transactions);
+    /// Runs transactions together. If a transaction fails, all transactions run again one by one, so
+    /// that the failure affects only its caller.
+    fn run_together(&mut self, mut jobs: Vec<Job>) {
+        jobs.retain(Job::begin);
+        if jobs.len() > 1 && self.write(&mut jobs).is_ok() {
+            // The callers may have been dropped.
+            jobs.into_iter().for_each(|job| drop(job.done.send(Ok(()))));
+            return;
         }
-        store.abandon();
-        self.looker.abandon();
-        None
+        for mut job in jobs {
+            let done = match job.work {
+                Work::Write(_) => self.write(slice::from_mut(&mut job)),
+                Work::Other(work) => work(self, job.until),
+            };
+            drop(job.done.send(done));
+        }
     }
 
-    fn look(&mut self) {
-        if self.looker.is_idle() {
+    /// Runs the steps of all `jobs` in one transaction.
+    fn write(&mut self, jobs: &mut [Job]) -> Result<(), Error> {
+        let until = jobs.iter().map(|job| job.until).min().expect("there is a job");
+        let mut run = |tables: &Tables, clock| {
+            jobs.iter_mut().try_for_each(|job| match &mut job.work {
+                Work::Write(steps) => steps(tables, clock),
+                Work::Other(_) => unreachable!("only transactions run together"),
+            })
+        };
+        self.with_store(until, |store, _| store.write(until, &mut run))
+    }
+
+    fn poll(&mut self) {
+        if self.poller.is_idle() {
             // No caller needs the file at this point, so it is not opened again.
-            self.store = self.take_store();
-            self.looker.rest();
+            let mut slot = unpoisoned(&self.store);
+            *slot = take_store(&mut slot, &mut self.poller);
+            self.poller.rest();
             return;
         }
         let until = Instant::now() + self.config.timeout;
-        let looked = self.with_store(until, |store, looker| looker.look(store, until));
-        if looked.is_err() || self.store.as_ref().is_some_and(Store::is_snapshot) {
-            self.looker.failed();
+        let polled = self.with_store(until, |store, poller| poller.poll(store, until));
+        if polled.is_err() || unpoisoned(&self.store).as_ref().is_some_and(Store::is_snapshot) {
+            self.poller.failed();
         }
     }
 
-    /// Polls `keys` in the same way as after a change by another process.
-    fn look_at(&mut self, keys: &[LockKey], until: Instant) {
-        if let Some(store) = &self.store
-            && self.looker.look_at(keys, store, until).is_err()
+    fn do_upkeep(&self) {
+        if let Some(store) = &mut *unpoisoned(&self.store)
+            && store.needs_upkeep()
         {
-            self.looker.forget();
+            store.do_upkeep();
         }
     }
+}
+
+/// Returns the open file. If the file was deleted or replaced, closes it and notifies holders, which
+/// then check their leases.
+fn take_store(slot: &mut Option<Store>, poller: &mut Poller) -> Option<Store> {
+    let store = slot.take()?;
+    if store.is_in_place() {
+        return Some(store).filter(Store::is_usable);
+    }
+    store.abandon();
+    poller.abandon();
+    None
 }

@@ -14,6 +14,7 @@ use leasehold_core::{Description, Holder, LockKey};
 use leasehold_sqlite::{SqliteBackend, SqliteConfig};
 use leasehold_testbed::Folder;
 use rusqlite::{Connection, OptionalExtension, params};
+use serde_json::Value;
 
 /// A file, in a folder that goes with it.
 struct File {
@@ -43,10 +44,14 @@ impl File {
         connection
     }
 
-    fn witness(&self, key: &LockKey) -> Option<Holder> {
-        let text = "SELECT fingerprint, description, ends FROM leasehold_lease \
-                    WHERE key = ?1 AND place IS NULL ORDER BY ends LIMIT 1";
-        let found = self.open().query_row(text, params![key.as_str()], |row| {
+    fn probe(&self, key: &LockKey) -> Option<Holder> {
+        let text = "SELECT fingerprint, description, ends FROM \
+                        (SELECT key, fingerprint, description, ends FROM leasehold_key WHERE tag IS NOT NULL \
+                         UNION ALL SELECT k.key, value ->> 'print', value ->> 'text', value ->> 'ends' \
+                         FROM leasehold_key AS k, json_each(document, '$.holders')) \
+                    WHERE key = ?1 AND ends > ?2 ORDER BY ends LIMIT 1";
+        let now = i64::try_from(since_boot().as_micros()).unwrap();
+        let found = self.open().query_row(text, params![key.as_str(), now], |row| {
             Ok((row.get::<_, String>(0)?, row.get::<_, Option<String>>(1)?, row.get::<_, i64>(2)?))
         });
         let (fingerprint, description, ends) = found.optional().unwrap()?;
@@ -78,8 +83,7 @@ impl File {
     fn restart(&self) {
         let (path, found) = (self.path(), self.folder.path().join("found.db"));
         self.open().execute("VACUUM INTO ?1", params![found.to_str()]).unwrap();
-        let text =
-            "UPDATE leasehold_stripe SET token = 0; UPDATE leasehold_host SET boot = 'earlier'";
+        let text = "UPDATE leasehold_key SET token = 0; UPDATE leasehold_host SET min_token = 0, boot = 'earlier'";
         Connection::open(&found).unwrap().execute_batch(text).unwrap();
         for beside in ["locks.db-wal", "locks.db-shm"] {
             fs::remove_file(self.folder.path().join(beside)).unwrap();
@@ -91,10 +95,38 @@ impl File {
         let micros = i64::try_from(time.as_micros()).unwrap();
         let connection = self.open();
         for key in keys {
-            let text = "UPDATE leasehold_lease SET ends = ends - ?2, asked = max(asked - ?2, 0) WHERE key = ?1";
-            connection.execute(text, params![key.as_str(), micros]).unwrap();
+            let text = "UPDATE leasehold_key SET ends = ends - ?2, since = since - ?2 WHERE key = ?1 RETURNING document";
+            let parameters = params![key.as_str(), micros];
+            let found = connection.query_row(text, parameters, |row| row.get(0)).optional();
+            let document: Option<String> = found.unwrap().flatten();
+            if let Some(document) = document {
+                let text = "UPDATE leasehold_key SET document = ?2 WHERE key = ?1";
+                let parameters = params![key.as_str(), earlier(&document, micros)];
+                connection.execute(text, parameters).unwrap();
+            }
         }
     }
+}
+
+/// Returns a document whose times are earlier.
+fn earlier(document: &str, micros: i64) -> String {
+    let mut document: Value = serde_json::from_str(document).unwrap();
+    let subtract = |time: Option<&mut Value>| {
+        if let Some(time) = time
+            && let Some(number) = time.as_i64()
+        {
+            *time = (number - micros).into();
+        }
+    };
+    subtract(document.get_mut("asked"));
+    for part in ["holders", "queue"] {
+        let entries = document.get_mut(part).and_then(Value::as_array_mut);
+        for entry in entries.into_iter().flatten() {
+            subtract(entry.get_mut("ends"));
+            subtract(entry.get_mut("since"));
+        }
+    }
+    document.to_string()
 }
 
 fn since_boot() -> Duration {
@@ -127,8 +159,8 @@ macro_rules! harness {
                 $made(self.0.connect(Duration::from_secs(30)).await)
             }
 
-            async fn witness(&self, key: &LockKey) -> Option<Holder> {
-                self.0.witness(key)
+            async fn probe(&self, key: &LockKey) -> Option<Holder> {
+                self.0.probe(key)
             }
 
             async fn disturb(&self, fault: FaultKind) {

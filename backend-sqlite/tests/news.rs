@@ -1,14 +1,16 @@
-//! The news that a client gets of the changes that another one makes to the same file.
+//! Tests of notifications about changes that a second client makes to the same file.
 
 use std::time::Duration;
 
 use leasehold_core::LockKey;
-use leasehold_core::backend::{Attempt, Claim, KeyWatch, Lease, LockBackend};
+use leasehold_core::backend::{
+    Attempt, Claim, KeyWatch, Lease, LockBackend, StoreAdmin as _, Subject,
+};
 use leasehold_sqlite::{SqliteBackend, SqliteConfig};
 use leasehold_testbed::Folder;
 use tokio::time::timeout;
 
-/// Looks are milliseconds apart.
+/// The backend polls every few milliseconds, so this limit is generous.
 const SOON: Duration = Duration::from_secs(10);
 
 async fn backend(folder: &Folder) -> SqliteBackend {
@@ -18,48 +20,49 @@ async fn backend(folder: &Folder) -> SqliteBackend {
 
 async fn grant(backend: &SqliteBackend, name: &str) -> Lease {
     let lease = Lease::new(&LockKey::new(name).unwrap(), SOON);
-    let attempt = backend.try_acquire(&Claim::new(lease.clone())).await.unwrap();
+    let attempt = backend.acquire(&Claim::new(lease.clone())).await.unwrap();
     assert!(matches!(attempt, Attempt::Granted(_)), "{attempt:?}");
     lease
 }
 
-async fn hears(watch: &mut KeyWatch, within: Duration) -> bool {
+async fn is_notified(watch: &mut KeyWatch, within: Duration) -> bool {
     timeout(within, watch.changed()).await.is_ok()
 }
 
 #[tokio::test]
-async fn holders_hear_of_an_operator_alone() {
+async fn holders_are_notified_only_of_operator_requests() {
     let folder = Folder::in_memory("sqlite-");
     let (one, other) = (backend(&folder).await, backend(&folder).await);
     let held = grant(&one, "held").await;
-    let mut holder = one.watch_lease(&held);
-    let mut waiter = one.watch(&LockKey::new("job").unwrap());
-    // The first look at a key is news. A grant that begins and ends between two looks is none.
-    assert!(hears(&mut waiter, SOON).await);
+    let mut holder = one.watch(Subject::Lease(&held));
+    let mut waiter = one.watch(Subject::Key(&LockKey::new("job").unwrap()));
+    // The first poll of a key notifies its watch. Without this poll, a lease could be acquired and
+    // released before the first poll, and the watch would not be notified.
+    assert!(is_notified(&mut waiter, SOON).await);
 
     let job = grant(&other, "job").await;
-    assert!(hears(&mut waiter, SOON).await);
+    assert!(is_notified(&mut waiter, SOON).await);
     other.release(&job).await.unwrap();
-    assert!(hears(&mut waiter, SOON).await);
-    assert!(!hears(&mut holder, Duration::ZERO).await);
+    assert!(is_notified(&mut waiter, SOON).await);
+    assert!(!is_notified(&mut holder, Duration::ZERO).await);
 
     other.request_revocation(held.key(), None).await.unwrap();
-    assert!(hears(&mut holder, SOON).await);
+    assert!(is_notified(&mut holder, SOON).await);
     other.force_release(held.key(), None).await.unwrap();
-    assert!(hears(&mut holder, SOON).await);
+    assert!(is_notified(&mut holder, SOON).await);
 }
 
 #[tokio::test]
-async fn an_observer_hears_of_a_lease_that_ends_by_itself() {
+async fn an_observer_is_notified_when_a_lease_expires() {
     let folder = Folder::in_memory("sqlite-");
     let (one, other) = (backend(&folder).await, backend(&folder).await);
     let lease = Lease::new(&LockKey::new("job").unwrap(), Duration::from_millis(300));
-    other.try_acquire(&Claim::new(lease.clone())).await.unwrap();
-    let mut observer = one.watch(lease.key());
-    // Before the first look it knows nothing of the key.
-    assert!(hears(&mut observer, SOON).await);
+    other.acquire(&Claim::new(lease.clone())).await.unwrap();
+    let mut observer = one.watch(Subject::Key(lease.key()));
+    // The first poll of a key notifies its watch.
+    assert!(is_notified(&mut observer, SOON).await);
 
-    assert!(hears(&mut observer, SOON).await);
+    assert!(is_notified(&mut observer, SOON).await);
 
     assert!(!one.inspect(lease.key()).await.unwrap().is_held());
 }

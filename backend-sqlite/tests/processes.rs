@@ -1,4 +1,4 @@
-//! Several processes on one file, some of which die or stop.
+//! Tests with several processes on one file, some of which are killed or paused.
 
 use std::env;
 use std::fs;
@@ -15,20 +15,24 @@ use leasehold_testbed::Folder;
 use rusqlite::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How late things may happen on a machine that does not stall.
+/// The tolerance for delays on a machine that does not stall.
 const PROMPT: Duration = Duration::from_millis(250);
 
-/// The TTL of the holder that is killed.
+/// The TTL of a holder that is killed.
 const HOLDS: Duration = Duration::from_secs(3);
 
 const CONTEST: Contest = Contest::new(20);
 
-/// Set in the processes that a test starts: the folder of the file.
+/// The environment variable with the file's directory, which a test sets for the processes that the
+/// test starts.
 const FOLDER: &str = "LEASEHOLD_SQLITE_FOLDER";
 
 const PROCESSES: u32 = 8;
 
-/// How often each process increments the counter.
+/// The number of processes that start at the same time.
+const CROWD: u32 = 64;
+
+/// The number of times that each process increments the counter.
 const INCREMENTS: u32 = 80;
 
 pub(crate) fn file(folder: &Path) -> PathBuf {
@@ -41,12 +45,12 @@ pub(crate) async fn client(folder: &Path, options: LockOptions) -> LockClient<Sq
     LockClient::builder(backend).options(options).build().unwrap()
 }
 
-/// The folder, in a process that a test started; nothing when this is run like any test.
+/// Returns the file's directory in a process that a test has started, and `None` otherwise.
 pub(crate) fn folder_of_the_test() -> Option<PathBuf> {
     env::var_os(FOLDER).map(PathBuf::from)
 }
 
-/// A process that runs one test of this program, and does not outlive the one that started it.
+/// A process that runs one test of this program. The process is killed when this value is dropped.
 pub(crate) struct Process(Child);
 
 impl Process {
@@ -56,10 +60,13 @@ impl Process {
         Self(command.stdout(Stdio::piped()).spawn().unwrap())
     }
 
-    /// Waits until it says that it is ready.
+    /// Waits until the process prints `ready`.
     pub(crate) fn until_ready(mut self) -> Self {
         let lines = BufReader::new(self.0.stdout.take().unwrap()).lines();
-        assert!(lines.map_while(Result::ok).any(|line| line.ends_with("ready")), "it has ended");
+        assert!(
+            lines.map_while(Result::ok).any(|line| line.ends_with("ready")),
+            "the process has ended"
+        );
         self
     }
 
@@ -67,7 +74,7 @@ impl Process {
         self.0.try_wait().unwrap().is_none()
     }
 
-    /// Waits until it has ended without a failure.
+    /// Waits until the process has ended, and returns whether the process has succeeded.
     pub(crate) fn succeeds(&mut self) -> bool {
         self.0.wait().unwrap().success()
     }
@@ -85,7 +92,7 @@ impl Drop for Process {
     }
 }
 
-/// Never ends by itself.
+/// Prints `ready`, and then does nothing until the process is killed.
 pub(crate) async fn rest() {
     println!("ready");
     std::future::pending::<()>().await;
@@ -98,7 +105,7 @@ async fn contends() {
 }
 
 #[tokio::test]
-async fn claims_are_served_in_the_order_of_acknowledged_places() {
+async fn claims_are_granted_in_the_order_of_their_queue_entries() {
     let folder = Folder::in_memory("sqlite-");
     let url = format!("sqlite:{}", file(folder.path()).display());
 
@@ -114,7 +121,7 @@ async fn increments() {
     }
 }
 
-/// Reads and writes a counter under a lock, without which increments would be lost.
+/// Increments the counter under a lock. Without the lock, increments would be lost.
 pub(crate) async fn increment(client: &LockClient<SqliteBackend>, folder: &Path) {
     let counter = folder.join("counter");
     let guard = client.mutex("counter").unwrap().lock().await.unwrap();
@@ -125,25 +132,56 @@ pub(crate) async fn increment(client: &LockClient<SqliteBackend>, folder: &Path)
 }
 
 #[tokio::test]
-async fn eight_processes_count_exactly_and_hear_of_no_locked_database() {
+async fn eight_processes_count_exactly_and_get_no_error_from_a_busy_file() {
     let folder = Folder::in_memory("sqlite-");
     fs::write(folder.path().join("counter"), "0").unwrap();
 
     let start = |_| Process::start("processes::increments", folder.path());
     let processes: Vec<Process> = (0..PROCESSES).map(start).collect();
     for mut process in processes {
-        // A process fails if any of its calls does.
+        // A process fails if any of its calls fails.
         assert!(process.succeeds());
     }
 
     let count = fs::read_to_string(folder.path().join("counter")).unwrap();
     assert_eq!(count, (PROCESSES * INCREMENTS).to_string());
-    let rows = "SELECT count(*) FROM leasehold_lease";
+    let rows = "SELECT count(*) FROM leasehold_locks";
     let left: i64 = Connection::open(file(folder.path()))
         .unwrap()
         .query_row(rows, [], |row| row.get(0))
         .unwrap();
     assert_eq!(left, 0);
+}
+
+/// Opens the file and increments the counter once, in a process that a test has started.
+#[tokio::test]
+async fn increments_once() {
+    let Some(folder) = folder_of_the_test() else { return };
+    let config = SqliteConfig::new(file(&folder)).unwrap();
+    let backend = loop {
+        match SqliteBackend::connect_with(config.clone()).await {
+            Ok(backend) => break backend,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}"),
+        }
+    };
+    let patient = LockOptions::new().outage_wait(Duration::from_secs(300));
+    let client = LockClient::builder(backend).options(patient).build().unwrap();
+    increment(&client, &folder).await;
+}
+
+#[test]
+fn a_crowd_of_processes_that_start_together_all_get_the_lock() {
+    let folder = Folder::in_memory("sqlite-");
+    fs::write(folder.path().join("counter"), "0").unwrap();
+
+    let start = |_| Process::start("processes::increments_once", folder.path());
+    let processes: Vec<Process> = (0..CROWD).map(start).collect();
+    for mut process in processes {
+        assert!(process.succeeds());
+    }
+
+    let count = fs::read_to_string(folder.path().join("counter")).unwrap();
+    assert_eq!(count, CROWD.to_string());
 }
 
 #[tokio::test]
@@ -182,7 +220,7 @@ async fn writes() {
 }
 
 #[tokio::test]
-async fn a_process_that_stops_within_a_transaction_costs_others_bounded_time() {
+async fn a_process_that_is_paused_in_a_transaction_delays_other_processes_for_a_limited_time() {
     measure(async || {
         let folder = Folder::in_memory("sqlite-");
         let options = LockOptions::new().outage_wait(Duration::ZERO).renewal(RenewalMode::Off);
@@ -198,9 +236,9 @@ async fn a_process_that_stops_within_a_transaction_costs_others_bounded_time() {
             Error::from(stalls.promptly("the error", bound, mutex.try_lock()).await?.unwrap_err());
 
         if error.kind() == ErrorKind::Indeterminate {
-            // The thread gives up a quarter of the timeout before the caller does.
+            // The thread stops trying when a quarter of the caller's timeout is left.
             let limit = SqliteConfig::DEFAULT_TIMEOUT / 8;
-            stalls.steady("the thread's answer", asked_at.elapsed(), limit)?;
+            stalls.steady("the thread's reply", asked_at.elapsed(), limit)?;
         }
         assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
         stopped.signal(Signal::KILL);

@@ -1,4 +1,4 @@
-//! Files that are removed, replaced, cut off or put back while processes use them.
+//! Tests of files that are deleted, replaced, truncated or restored while processes use them.
 
 use std::ffi::OsString;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Renewal};
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Renewal, StoreAdmin as _};
 use leasehold_core::{
     Error, ErrorKind, LockClient, LockGuard, LockKey, LockOptions, LossReason, TryLockError,
 };
@@ -20,10 +20,11 @@ use crate::processes::{Process, client, file, folder_of_the_test, increment, res
 
 const PROCESSES: u32 = 4;
 
-/// How many turns the processes have between two disturbances.
+/// The number of increments between two faults.
 const TURNS: u32 = 4;
 
-/// Longer than any wait for a file that was disturbed, and far shorter than the time to the next renewal of a [`LONG`] lease.
+/// Longer than any wait for a file that a test has changed, and much shorter than the time to the next
+/// renewal of a [`LONG`] lease.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -34,35 +35,35 @@ fn next_to(folder: &Path, suffix: &str) -> PathBuf {
     path.into()
 }
 
-fn remove(folder: &Path, suffixes: &[&str]) {
+fn delete(folder: &Path, suffixes: &[&str]) {
     for suffix in suffixes {
-        // Another disturbance may have removed it a moment ago.
+        // An earlier fault may have deleted the file.
         drop(fs::remove_file(next_to(folder, suffix)));
     }
 }
 
-fn cut_off(path: &Path) {
+fn truncate(path: &Path) {
     fs::OpenOptions::new().write(true).open(path).unwrap().set_len(0).unwrap();
 }
 
-/// How often each process opens the file and increments a counter.
+/// The number of times that each process opens the file and increments the counter.
 const INCREMENTS: u32 = 40;
 
-/// The part of a process that takes turns; it does nothing when it is run like any test.
+/// Increments the counter in a process that a test has started. Otherwise, this test does nothing.
 #[tokio::test]
 async fn opens_and_increments() {
     let Some(folder) = folder_of_the_test() else { return };
     let opening = fs::File::open(folder.join("counter")).unwrap();
     for _ in 0..INCREMENTS {
-        let backend = connect_undisturbed(&opening, &folder).await;
+        let backend = connect_without_faults(&opening, &folder).await;
         increment(&LockClient::new(backend), &folder).await;
     }
 }
 
-/// Connects while no files are removed. If files are removed within the 0.1 ms in which SQLite opens them, SQLite creates new ones, and a
-/// lock may be lost.
-async fn connect_undisturbed(opening: &fs::File, folder: &Path) -> SqliteBackend {
-    // However slow the machine is.
+/// Connects while the test deletes no files. If files are deleted within the 0.1 ms in which SQLite
+/// opens them, SQLite creates new files, and a lock may be lost.
+async fn connect_without_faults(opening: &fs::File, folder: &Path) -> SqliteBackend {
+    // The machine may be slow.
     let config = SqliteConfig::new(file(folder)).unwrap().timeout(PATIENCE).unwrap();
     opening.lock_shared().unwrap();
     let backend = SqliteBackend::connect_with(config).await;
@@ -70,7 +71,8 @@ async fn connect_undisturbed(opening: &fs::File, folder: &Path) -> SqliteBackend
     backend.unwrap()
 }
 
-/// Has processes take turns, in which each of them increments a counter, and disturbs them all the while.
+/// Starts processes that increment a counter, and calls `disturb` repeatedly in the meantime. Fails if
+/// an increment is lost.
 fn assert_counts_exactly(disturb: impl Fn(&Path)) {
     let folder = Folder::in_memory("sqlite-");
     let counter = folder.path().join("counter");
@@ -79,42 +81,42 @@ fn assert_counts_exactly(disturb: impl Fn(&Path)) {
     let mut processes: Vec<Process> = (0..PROCESSES).map(start).collect();
 
     let opening = fs::File::open(&counter).unwrap();
-    let (mut disturbances, mut last, mut since) = (0, 0, Instant::now());
+    let (mut faults, mut last, mut since) = (0, 0, Instant::now());
     while processes.iter_mut().any(Process::is_running) {
-        // A process may be about to write it.
+        // The counter is empty while a process writes it.
         let count = fs::read_to_string(&counter).unwrap().parse().unwrap_or(last);
         if count >= last + TURNS {
             opening.lock().unwrap();
             disturb(folder.path());
             opening.unlock().unwrap();
-            (disturbances, last, since) = (disturbances + 1, count, Instant::now());
+            (faults, last, since) = (faults + 1, count, Instant::now());
         }
-        assert!(since.elapsed() < PATIENCE, "no turn after disturbance {disturbances}");
+        assert!(since.elapsed() < PATIENCE, "no increment after fault {faults}");
         thread::sleep(Duration::from_millis(1));
     }
 
     assert!(processes.iter_mut().all(Process::succeeds));
     let count = fs::read_to_string(counter).unwrap();
-    assert_eq!(count, (PROCESSES * INCREMENTS).to_string(), "{disturbances} disturbances");
-    assert!(disturbances > 10, "{disturbances}");
+    assert_eq!(count, (PROCESSES * INCREMENTS).to_string(), "{faults} faults");
+    assert!(faults > 10, "{faults}");
 }
 
 #[test]
-fn an_index_that_is_removed_costs_no_lock_and_lets_no_two_processes_hold_one() {
-    assert_counts_exactly(|folder| remove(folder, &["-shm"]));
+fn a_deleted_index_neither_loses_a_lock_nor_admits_a_second_holder() {
+    assert_counts_exactly(|folder| delete(folder, &["-shm"]));
 }
 
 #[test]
-fn a_log_that_is_removed_costs_no_lock_and_lets_no_two_processes_hold_one() {
-    assert_counts_exactly(|folder| remove(folder, &["-wal"]));
+fn a_deleted_log_neither_loses_a_lock_nor_admits_a_second_holder() {
+    assert_counts_exactly(|folder| delete(folder, &["-wal"]));
 }
 
 #[test]
-fn a_log_and_an_index_that_are_removed_cost_no_lock_and_let_no_two_processes_hold_one() {
-    assert_counts_exactly(|folder| remove(folder, &["-shm", "-wal"]));
+fn a_deleted_log_and_index_neither_lose_a_lock_nor_admit_a_second_holder() {
+    assert_counts_exactly(|folder| delete(folder, &["-shm", "-wal"]));
 }
 
-/// The part of a process that holds a lock; it does nothing when it is run like any test.
+/// Holds a lock in a process that a test has started. Otherwise, this test does nothing.
 #[tokio::test]
 async fn holds_for_long() {
     let Some(folder) = folder_of_the_test() else { return };
@@ -123,7 +125,7 @@ async fn holds_for_long() {
     rest().await;
 }
 
-/// The part of a process that has opened the file and does nothing.
+/// Opens the file in a process that a test has started, and then does nothing.
 #[tokio::test]
 async fn idles() {
     let Some(folder) = folder_of_the_test() else { return };
@@ -136,18 +138,18 @@ async fn connect(folder: &Path) -> Result<SqliteBackend, Error> {
 }
 
 #[tokio::test]
-async fn a_new_client_waits_for_a_holder_that_has_the_removed_log_and_then_finds_its_lease() {
+async fn a_new_client_waits_for_a_holder_with_a_deleted_log_and_then_finds_its_lease() {
     let folder = Folder::in_memory("sqlite-");
     let holder = Process::start("replaced::holds_for_long", folder.path()).until_ready();
     holder.signal(Signal::STOP);
-    remove(folder.path(), &["-shm", "-wal"]);
+    delete(folder.path(), &["-shm", "-wal"]);
 
     let error = connect(folder.path()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("locks.db-wal"), "{error}");
 
     holder.signal(Signal::CONT);
-    until("the holder lets go of the removed files", async || connect(folder.path()).await.is_ok())
+    until("the holder closes the deleted files", async || connect(folder.path()).await.is_ok())
         .await;
     let client = client(folder.path(), LockOptions::new()).await;
     assert!(
@@ -157,12 +159,12 @@ async fn a_new_client_waits_for_a_holder_that_has_the_removed_log_and_then_finds
 }
 
 #[tokio::test]
-async fn a_process_that_does_nothing_does_not_keep_others_from_files_anew() {
+async fn an_idle_process_does_not_keep_other_processes_from_creating_new_files() {
     let folder = Folder::in_memory("sqlite-");
     let _idle = Process::start("replaced::idles", folder.path()).until_ready();
-    remove(folder.path(), &["-shm"]);
+    delete(folder.path(), &["-shm"]);
 
-    until("the idle process lets go of the removed file", async || {
+    until("the idle process closes the deleted file", async || {
         connect(folder.path()).await.is_ok()
     })
     .await;
@@ -171,17 +173,17 @@ async fn a_process_that_does_nothing_does_not_keep_others_from_files_anew() {
 async fn held(folder: &Path) -> (SqliteBackend, Lease) {
     let backend = connect(folder).await.unwrap();
     let lease = Lease::new(&LockKey::new("job").unwrap(), LONG);
-    let attempt = backend.try_acquire(&Claim::new(lease.clone())).await.unwrap();
+    let attempt = backend.acquire(&Claim::new(lease.clone())).await.unwrap();
     assert!(matches!(attempt, Attempt::Granted(_)), "{attempt:?}");
     (backend, lease)
 }
 
 #[tokio::test]
-async fn an_index_that_is_cut_off_costs_no_lease() {
+async fn a_truncated_index_does_not_lose_a_lease() {
     let folder = Folder::in_memory("sqlite-");
     let (backend, lease) = held(folder.path()).await;
 
-    cut_off(&next_to(folder.path(), "-shm"));
+    truncate(&next_to(folder.path(), "-shm"));
 
     assert_eq!(backend.renew(&lease).await.unwrap(), Renewal::Renewed);
     let other = client(folder.path(), LockOptions::new()).await;
@@ -192,25 +194,26 @@ async fn an_index_that_is_cut_off_costs_no_lease() {
 }
 
 #[tokio::test]
-async fn a_log_that_is_cut_off_costs_the_leases_in_it_and_not_the_file() {
+async fn a_truncated_log_loses_only_the_leases_in_the_log() {
     let folder = Folder::in_memory("sqlite-");
     let (backend, lease) = held(folder.path()).await;
 
-    cut_off(&next_to(folder.path(), "-wal"));
+    truncate(&next_to(folder.path(), "-wal"));
 
     assert_eq!(backend.renew(&lease).await.unwrap(), Renewal::Vanished);
     let other = client(folder.path(), LockOptions::new()).await;
     other.mutex("job").unwrap().try_lock().await.unwrap().release().await.unwrap();
-    assert_is_whole(folder.path());
+    assert_is_intact(folder.path());
 }
 
-fn assert_is_whole(folder: &Path) {
+fn assert_is_intact(folder: &Path) {
     let connection = Connection::open(file(folder)).unwrap();
     let check = |row: &rusqlite::Row<'_>| row.get::<_, String>(0);
     assert_eq!(connection.query_row("PRAGMA integrity_check", [], check).unwrap(), "ok");
 }
 
-/// Has a client hold a lock that it would not renew soon, and disturbs the file.
+/// Calls `disturb` while a client holds a lock that need not be renewed soon. Fails if the client is
+/// not notified.
 async fn assert_is_notified(disturb: impl AsyncFn(&Path)) {
     let folder = Folder::in_memory("sqlite-");
     let locks = folder.path().join("locks");
@@ -222,30 +225,30 @@ async fn assert_is_notified(disturb: impl AsyncFn(&Path)) {
     assert_vanishes(&guard).await;
     // The client then uses the new file.
     client.mutex("job").unwrap().lock().await.unwrap().release().await.unwrap();
-    assert_is_whole(&locks);
+    assert_is_intact(&locks);
 }
 
 async fn assert_vanishes(guard: &LockGuard) {
-    let lost = timeout(PATIENCE, guard.lost()).await.expect("the client looks at the file");
+    let lost = timeout(PATIENCE, guard.lost()).await.expect("the client polls the file");
     assert_eq!(lost, Some(LossReason::Vanished));
 }
 
 #[tokio::test]
-async fn the_holders_in_a_file_that_is_deleted_are_notified() {
-    assert_is_notified(async |folder| remove(folder, &["", "-shm", "-wal"])).await;
+async fn holders_are_notified_if_the_file_is_deleted() {
+    assert_is_notified(async |folder| delete(folder, &["", "-shm", "-wal"])).await;
 }
 
 #[tokio::test]
-async fn the_holders_in_a_file_that_is_deleted_without_its_log_are_notified() {
-    assert_is_notified(async |folder| remove(folder, &[""])).await;
+async fn holders_are_notified_if_the_file_is_deleted_without_its_log() {
+    assert_is_notified(async |folder| delete(folder, &[""])).await;
 }
 
 #[tokio::test]
-async fn the_holders_in_a_directory_that_is_deleted_are_notified() {
+async fn holders_are_notified_if_the_directory_is_deleted() {
     assert_is_notified(async |folder| fs::remove_dir_all(folder).unwrap()).await;
 }
 
-/// Puts another file of locks at the path.
+/// Moves a different lock file to the path.
 async fn replace(folder: &Path) {
     let other = folder.with_file_name("other");
     connect(&other).await.unwrap().close().await;
@@ -253,38 +256,37 @@ async fn replace(folder: &Path) {
 }
 
 #[tokio::test]
-async fn the_holders_in_a_file_that_another_one_replaces_are_notified() {
+async fn holders_are_notified_if_the_file_is_replaced() {
     assert_is_notified(async |folder| {
-        remove(folder, &["-shm", "-wal"]);
+        delete(folder, &["-shm", "-wal"]);
         replace(folder).await;
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_file_that_replaces_another_one_does_not_get_its_log() {
+async fn the_log_of_a_replaced_file_is_not_applied_to_the_new_file() {
     assert_is_notified(replace).await;
 }
 
 #[tokio::test]
-async fn the_holders_in_a_file_that_is_cut_off_are_notified() {
-    assert_is_notified(async |folder| cut_off(&file(folder))).await;
+async fn holders_are_notified_if_the_file_is_truncated() {
+    assert_is_notified(async |folder| truncate(&file(folder))).await;
 }
 
 #[tokio::test]
-async fn holders_are_notified_if_an_earlier_content_of_the_file_is_put_back() {
+async fn holders_are_notified_if_an_older_version_of_the_file_is_restored() {
     let folder = Folder::in_memory("sqlite-");
     let client = client(folder.path(), LockOptions::new().ttl(LONG)).await;
     let guard = client.mutex("job").unwrap().lock().await.unwrap();
-    // Once it is notified of this, it has looked at the file.
+    // When the client is notified, the client has polled the file.
     let other = connect(folder.path()).await.unwrap();
     other.request_revocation(&LockKey::new("job").unwrap(), None).await.unwrap();
     assert!(guard.revocation_requested().await);
 
     let connection = Connection::open(file(folder.path())).unwrap();
     connection.busy_timeout(PATIENCE).unwrap();
-    let earlier = "DELETE FROM leasehold_lease; UPDATE leasehold_stripe SET token = token / 2";
-    connection.execute_batch(earlier).unwrap();
+    connection.execute_batch("DELETE FROM leasehold_key").unwrap();
 
     assert_vanishes(&guard).await;
 }

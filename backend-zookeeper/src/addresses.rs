@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
+use leasehold_core::backend::unpoisoned;
 use tokio::net::lookup_host;
 
 use crate::error::{self, Failure};
-use crate::sync::locked;
 
 /// The addresses of servers, in the form `ip:port`.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl Addresses {
     /// Returns the addresses of the server `host:port`. The address that replied last comes first.
     pub(crate) async fn of(&self, server: &str) -> Result<Vec<String>, Failure> {
         let mut addresses = self.resolve(server).await?;
-        if let Some(good) = locked(&self.good).get(server) {
+        if let Some(good) = unpoisoned(&self.good).get(server) {
             addresses.sort_by_key(|address| address != good);
         }
         Ok(addresses)
@@ -39,7 +39,7 @@ impl Addresses {
 
     /// Records that the server has replied at this address.
     pub(crate) fn worked(&self, server: &str, address: &str) {
-        locked(&self.good).insert(server.to_owned(), address.to_owned());
+        unpoisoned(&self.good).insert(server.to_owned(), address.to_owned());
     }
 
     async fn resolve(&self, server: &str) -> Result<Vec<String>, Failure> {

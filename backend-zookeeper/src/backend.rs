@@ -1,21 +1,22 @@
 //! Implements the backend contract on ZooKeeper.
 
 mod acquire;
-mod line;
+mod admin;
 mod look;
+mod queued;
 mod release;
 mod relocate;
 mod renew;
+mod trial;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
-    Attempt, Capabilities, Claim, Feature, Fencing, Fingerprint, KeyPage, KeyWatch, Lease,
-    LockBackend, Operation, Release, Renewal, check_io,
+    Attempt, Capabilities, Claim, Feature, Fencing, KeyWatch, Lease, LockBackend, Operation,
+    Release, Renewal, StoreAdmin, Subject, check_io,
 };
 use leasehold_core::clock::{Clock, Instant};
 use leasehold_core::{Error, LockKey};
@@ -73,7 +74,7 @@ impl ZooKeeperBackend {
     ///
     /// This function is cancel safe.
     pub async fn connect_with(config: ZooKeeperConfig) -> Result<Self, Error> {
-        if config.exposes_password() {
+        if config.exposes_password {
             tracing::warn!(
                 ?config,
                 "the password is sent over the network unencrypted; use zookeepers://"
@@ -102,6 +103,18 @@ impl ZooKeeperBackend {
             self.sessions.doubt();
         }
     }
+
+    /// Returns a watch of a lease. If this client knows that the lease is held, its node is watched
+    /// from now on.
+    fn watch_held(&self, lease: &Lease) -> KeyWatch {
+        let watch = self.news.watch_lease(lease);
+        if let Some(known) = self.claims.find(lease).filter(|known| known.state == State::Held)
+            && let Some(name) = known.name
+        {
+            self.news.holds(lease, self.layout.node(lease.key(), &name));
+        }
+        watch
+    }
 }
 
 /// Returns the error of an operation on `key`.
@@ -113,12 +126,8 @@ fn context(failure: Failure, operation: Operation, key: &LockKey) -> Error {
 impl LockBackend for ZooKeeperBackend {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new(BACKEND, Fencing::Strict)
-            .with(Feature::ForceRelease)
-            .with(Feature::Inspect)
-            .with(Feature::List)
             .with(Feature::Push)
             .with(Feature::Queue)
-            .with(Feature::Revocation)
             .with(Feature::Sessions)
             .with(Feature::SpareTokens)
             .with(Feature::Units)
@@ -126,8 +135,8 @@ impl LockBackend for ZooKeeperBackend {
             .with_ttl_granularity(self.servers.config().tick)
     }
 
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        let attempt = self.acquire(claim).await;
+    async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        let attempt = self.acquire_claim(claim).await;
         attempt.map_err(|failure| context(failure, Operation::Acquire, claim.key()))
     }
 
@@ -145,49 +154,16 @@ impl LockBackend for ZooKeeperBackend {
         self.renew_leases(leases).await
     }
 
-    fn watch(&self, key: &LockKey) -> KeyWatch {
-        self.news.observe(&self.layout, key)
-    }
-
-    fn watch_claim(&self, claim: &Claim) -> KeyWatch {
-        self.news.watch_claim(claim)
-    }
-
-    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
-        let watch = self.news.watch_lease(lease);
-        if let Some(known) = self.claims.find(lease).filter(|known| known.state == State::Held)
-            && let Some(name) = known.name
-        {
-            self.news.holds(lease, self.layout.node(lease.key(), &name));
+    fn watch(&self, subject: Subject<'_>) -> KeyWatch {
+        match subject {
+            Subject::Claim(claim) => self.news.watch_claim(claim),
+            Subject::Lease(lease) => self.watch_held(lease),
+            subject => self.news.observe(&self.layout, subject.key()),
         }
-        watch
     }
 
-    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
-        self.describe(key).await.map_err(|failure| context(failure, Operation::Inspect, key))
-    }
-
-    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
-        self.names(prefix, after).await.map_err(|failure| {
-            failure.into_error().with_operation(Operation::List).with_backend(BACKEND)
-        })
-    }
-
-    async fn force_release(
-        &self,
-        key: &LockKey,
-        only: Option<Fingerprint>,
-    ) -> Result<ForcedRelease, Error> {
-        let ended = self.end_forcibly(key, only).await;
-        ended.map_err(|failure| context(failure, Operation::ForceRelease, key))
-    }
-
-    async fn request_revocation(
-        &self,
-        key: &LockKey,
-        only: Option<Fingerprint>,
-    ) -> Result<Revocation, Error> {
-        self.ask_back(key, only).await.map_err(|failure| context(failure, Operation::Revoke, key))
+    fn admin(&self) -> Option<&dyn StoreAdmin> {
+        Some(self)
     }
 
     async fn close(&self) {

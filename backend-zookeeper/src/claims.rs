@@ -5,12 +5,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold_core::backend::{Lease, LeaseId, Tenure};
+use leasehold_core::backend::{Lease, LeaseId, Tenure, unpoisoned};
 use leasehold_core::clock::Instant;
 
 use crate::name::State;
 use crate::session::Session;
-use crate::sync::locked;
 
 /// A lease is forgotten two TTLs plus this time after its last renewal or attempt. The server may
 /// restart the TTL, for example after an election.
@@ -54,7 +53,7 @@ impl Claims {
 
     /// Records that the lease is requested. Returns what was known about the lease before.
     pub(crate) fn ask(&self, lease: &Lease, now: Instant) -> Option<Known> {
-        let mut all = locked(&self.known);
+        let mut all = unpoisoned(&self.known);
         let before = all.get(&lease.id()).cloned();
         let known = all.entry(lease.id()).or_insert_with(|| Known {
             name: None,
@@ -69,7 +68,7 @@ impl Claims {
     }
 
     pub(crate) fn find(&self, lease: &Lease) -> Option<Known> {
-        locked(&self.known).get(&lease.id()).cloned()
+        unpoisoned(&self.known).get(&lease.id()).cloned()
     }
 
     /// Records that a request to create the node of a lease is about to be sent.
@@ -99,7 +98,7 @@ impl Claims {
 
     /// Forgets a lease that no longer exists in the store.
     pub(crate) fn forget(&self, lease: &Lease) {
-        locked(&self.known).remove(&lease.id());
+        unpoisoned(&self.known).remove(&lease.id());
     }
 
     /// Records that the lease was abandoned, so that [`Self::finds_strays`] does not report it
@@ -113,14 +112,14 @@ impl Claims {
     /// long time.
     pub(crate) fn finds_strays(&self, now: Instant) -> bool {
         {
-            let mut look_at = locked(&self.look_at);
+            let mut look_at = unpoisoned(&self.look_at);
             if now < *look_at {
                 return false;
             }
             *look_at = now + LOOK_EVERY;
         }
         let mut found = false;
-        locked(&self.known).retain(|_, known| {
+        unpoisoned(&self.known).retain(|_, known| {
             found |= known.kept_until.take_if(|until| *until <= now).is_some();
             now < known.until
         });
@@ -128,7 +127,7 @@ impl Claims {
     }
 
     fn change(&self, lease: &Lease, change: impl FnOnce(&mut Known)) {
-        if let Some(known) = locked(&self.known).get_mut(&lease.id()) {
+        if let Some(known) = unpoisoned(&self.known).get_mut(&lease.id()) {
             change(known);
         }
     }

@@ -3,16 +3,18 @@
 mod url;
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use leasehold_core::Error;
 use leasehold_core::clock::{Clock, SystemClock};
-use leasehold_core::{Error, ErrorKind};
+use leasehold_settings::{REQUEST_TIMEOUT, Server, duration_in, invalid};
 use zookeeper_client::{Acls, Client, Connector};
 
 use crate::error::BACKEND;
 use crate::layout::Layout;
+
+const DEFAULT_PORT: u16 = 2181;
 
 /// The ensemble to use and the settings for its connections. `Debug` shows neither the user nor the
 /// password.
@@ -29,6 +31,8 @@ pub struct ZooKeeperConfig {
     connector: Connector,
     is_secure: bool,
     has_password: bool,
+    /// Whether a password would cross a network without encryption.
+    pub(crate) exposes_password: bool,
 }
 
 impl ZooKeeperConfig {
@@ -44,50 +48,23 @@ impl ZooKeeperConfig {
     /// The longest tick that is accepted.
     const MAX_TICK: Duration = Duration::from_secs(60);
 
-    /// Reads a URL such as `zookeeper://[user:password@]host[:port][,host[:port]…][/prefix]`.
-    /// `zookeepers://` enables TLS.
-    ///
-    /// The default port is 2181. The user and password are used for ZooKeeper's `digest`
-    /// authentication, and only this user can access the created nodes. With `auth=sasl`, the user
-    /// and password are used for SASL authentication (DIGEST-MD5). The `prefix`, `timeout-ms` and
-    /// `tick-ms` parameters correspond to [`prefix`](Self::prefix), [`timeout`](Self::timeout) and
-    /// [`tick`](Self::tick). With TLS, the parameters `ca`, `cert` and `key` are paths of PEM
-    /// files.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`ErrorKind::Invalid`] if the URL is not valid. Returns [`ErrorKind::Unsupported`]
-    /// if the URL requires TLS or SASL and the corresponding Cargo feature (`tls` or `sasl`) is
-    /// disabled. No error shows the URL, because it may contain a password.
-    ///
-    /// ```
-    /// use std::time::Duration;
-    /// # use leasehold_zookeeper::ZooKeeperConfig;
-    ///
-    /// let config = ZooKeeperConfig::from_url("zookeeper://10.0.0.1,10.0.0.2,10.0.0.3")?
-    ///     .prefix("/shop")?
-    ///     .timeout(Duration::from_millis(500))?;
-    /// # let _ = config;
-    /// # Ok::<(), leasehold_core::Error>(())
-    /// ```
-    pub fn from_url(url: &str) -> Result<Self, Error> {
-        url::read(url)
-    }
-
     /// Creates a configuration from the addresses of the servers, each in the form `host:port`.
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] if there is no address or if an address is not valid.
+    /// Returns [`ErrorKind::Invalid`](leasehold_core::ErrorKind::Invalid) if the list is empty or an address is not valid.
     pub fn from_servers(
         servers: impl IntoIterator<Item = impl Into<String>>,
     ) -> Result<Self, Error> {
+        let address = |server: String| {
+            Ok(Server::parse(&server, DEFAULT_PORT).map_err(in_backend)?.to_string())
+        };
         let servers: Vec<String> = servers
             .into_iter()
-            .map(|server| url::address(&server.into()))
-            .collect::<Result<_, _>>()?;
+            .map(|server| address(server.into()))
+            .collect::<Result<_, Error>>()?;
         if servers.is_empty() {
-            return Err(invalid("at least one server is required"));
+            return Err(in_backend(invalid("at least one server is required")));
         }
         Ok(Self {
             servers,
@@ -98,6 +75,7 @@ impl ZooKeeperConfig {
             connector: Client::connector(),
             is_secure: false,
             has_password: false,
+            exposes_password: false,
         })
     }
 
@@ -108,7 +86,7 @@ impl ZooKeeperConfig {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] if the prefix is not an absolute path, or contains characters
+    /// Returns [`ErrorKind::Invalid`](leasehold_core::ErrorKind::Invalid) if the prefix is not an absolute path, or contains characters
     /// that keys cannot contain.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Result<Self, Error> {
         self.layout = Layout::new(prefix)?;
@@ -120,15 +98,10 @@ impl ZooKeeperConfig {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] if the limit is less than 1 ms or more than 60 s.
+    /// Returns [`ErrorKind::Invalid`](leasehold_core::ErrorKind::Invalid) if the limit is less than 1 ms or more than 60 s.
     pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
-        if timeout < Duration::from_millis(1) || timeout > Duration::from_secs(60) {
-            return Err(invalid(format!(
-                "timeout (timeout-ms in a URL) must be between 1 ms and 60 s, not {} ms",
-                timeout.as_millis()
-            )));
-        }
-        self.timeout = timeout;
+        let timeout = duration_in(&REQUEST_TIMEOUT, "timeout (timeout-ms in a URL)", timeout);
+        self.timeout = timeout.map_err(in_backend)?;
         Ok(self)
     }
 
@@ -140,12 +113,11 @@ impl ZooKeeperConfig {
     ///
     /// # Errors
     ///
-    /// Returns [`ErrorKind::Invalid`] if the tick is less than 1 ms or more than 60 s.
+    /// Returns [`ErrorKind::Invalid`](leasehold_core::ErrorKind::Invalid) if the tick is less than 1 ms or more than 60 s.
     pub fn tick(mut self, tick: Duration) -> Result<Self, Error> {
-        if tick < Duration::from_millis(1) || tick > Self::MAX_TICK {
-            return Err(invalid(format!("tick must be between 1 ms and 60 s, not {tick:?}")));
-        }
-        self.tick = tick;
+        let limits = Duration::from_millis(1)..=Self::MAX_TICK;
+        let tick = duration_in(&limits, "tick (tick-ms in a URL)", tick);
+        self.tick = tick.map_err(in_backend)?;
         Ok(self)
     }
 
@@ -179,20 +151,6 @@ impl ZooKeeperConfig {
     pub(crate) fn acls(&self) -> Acls<'static> {
         if self.has_password { Acls::creator_all() } else { Acls::anyone_all() }
     }
-
-    /// Returns whether a password would cross a network without encryption.
-    pub(crate) fn exposes_password(&self) -> bool {
-        self.has_password
-            && !self.is_secure
-            && self.servers.iter().any(|server| !is_private(server))
-    }
-}
-
-/// Returns whether requests to `server` stay on this machine.
-fn is_private(server: &str) -> bool {
-    let host = server.rsplit_once(':').map_or(server, |(host, _)| host);
-    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 impl fmt::Debug for ZooKeeperConfig {
@@ -206,13 +164,14 @@ impl fmt::Debug for ZooKeeperConfig {
     }
 }
 
-/// Returns the error for an invalid setting.
-fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::Invalid, message).with_backend(BACKEND)
+fn in_backend(error: Error) -> Error {
+    error.with_backend(BACKEND)
 }
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::ErrorKind;
+
     use super::*;
 
     fn refusal(url: &str) -> Error {
@@ -228,7 +187,7 @@ mod tests {
         assert_eq!(config.timeout, Duration::from_millis(250));
         assert_eq!(config.tick, Duration::from_millis(500));
         assert!(format!("{config:?}").contains("/app/locks"));
-        assert!(config.exposes_password());
+        assert!(config.exposes_password);
         let config = ZooKeeperConfig::from_url("zookeeper://a?prefix=/app").unwrap();
         assert_eq!(config.layout.prefix(), "/app");
     }
@@ -239,7 +198,7 @@ mod tests {
         assert_eq!(config.servers, ["[::1]:2181", "[::1]:7000"]);
 
         let config = ZooKeeperConfig::from_url("zookeeper://locker:x@localhost/").unwrap();
-        assert!(!config.exposes_password());
+        assert!(!config.exposes_password);
     }
 
     #[test]

@@ -21,7 +21,6 @@ use crate::addresses::Addresses;
 use crate::config::ZooKeeperConfig;
 use crate::driver::Driver;
 use crate::error::{self, Failure};
-use crate::session::Use;
 
 /// The timeout of the session for reads and watches. No lease is attached to this session. A server
 /// that is silent for two fifths of this time is considered down.
@@ -52,6 +51,15 @@ const OTHERS: Duration = Duration::from_millis(10);
 /// How long to wait for the last available connection. After this time, a holder gives up its main
 /// connection to save time for the renewal.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The use of a session.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub(crate) enum Use {
+    /// A session for holders, which only their renewals keep alive.
+    Locks,
+    /// A session for waiters.
+    Places,
+}
 
 /// The servers of an ensemble. One server is used at a time.
 pub(crate) struct Servers {
@@ -103,7 +111,7 @@ impl Servers {
         {
             return Ok(Arc::clone(link));
         }
-        let link = self.patiently(&self.config.connector(READING_SESSION), ANY).await?;
+        let link = self.connect_with_retries(&self.config.connector(READING_SESSION), ANY).await?;
         Ok(Arc::clone(main.insert(Arc::new(link))))
     }
 
@@ -115,11 +123,12 @@ impl Servers {
     pub(crate) async fn range(&self) -> Result<(Duration, Duration), Failure> {
         self.find_room().await?;
         self.main().await?;
-        let longest = self.patiently(&self.config.connector(DAY), ANY).await?.session_timeout();
+        let longest =
+            self.connect_with_retries(&self.config.connector(DAY), ANY).await?.session_timeout();
         let began = Instant::now();
         let shortest = loop {
             // The server may still count the previous connection.
-            match self.patiently(&self.config.connector(MIN_TTL), ANY).await {
+            match self.connect_with_retries(&self.config.connector(MIN_TTL), ANY).await {
                 // The client crate has stopped trying before the caller's time limit, although the
                 // servers have just replied.
                 Err(Failure::ServerDown(_) | Failure::NoRoom(_))
@@ -191,7 +200,7 @@ impl Servers {
         connector: &Connector,
         least: Duration,
     ) -> Result<Link, Failure> {
-        match self.patiently(connector, least).await {
+        match self.connect_with_retries(connector, least).await {
             Err(Failure::NoRoom(_)) if of == Use::Locks => {
                 // While the mutex is locked, the main connection cannot be reopened before this
                 // connection is open.
@@ -199,7 +208,7 @@ impl Servers {
                 if let Some(link) = main.as_mut().ok().and_then(|main| main.take()) {
                     link.give_up();
                 }
-                let link = self.patiently(connector, least).await?;
+                let link = self.connect_with_retries(connector, least).await?;
                 drop(main);
                 // Reopen the main connection before a new client uses the free slot. If there is no
                 // free slot, the next request reopens the main connection.
@@ -211,7 +220,11 @@ impl Servers {
     }
 
     /// Connects. Waits briefly if other clients use the last available connection.
-    async fn patiently(&self, connector: &Connector, least: Duration) -> Result<Link, Failure> {
+    async fn connect_with_retries(
+        &self,
+        connector: &Connector,
+        least: Duration,
+    ) -> Result<Link, Failure> {
         let began = Instant::now();
         loop {
             match self.connect(connector, least).await {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex as StdMutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use leasehold_core::backend::unpoisoned;
 use leasehold_core::{Error, ErrorKind as Kind};
 use spawns_core::{Spawn, Task};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,7 +17,6 @@ use tokio::time::timeout;
 use zookeeper_client::{Client, Connector, Error as ClientError};
 
 use crate::error::{self, Failure};
-use crate::sync::locked;
 
 /// How long to wait for a server to close a connection. A server at its connection limit closes new
 /// connections as soon as it has accepted them.
@@ -51,7 +51,7 @@ impl Driver {
         let connecting = async move { connector.connect(&endpoint).await };
         let connecting = Scoped { spawner, future: Box::pin(connecting) };
         let client = Connecting(self.handle.spawn(connecting)).await?;
-        let task = locked(&spawned).take();
+        let task = unpoisoned(&spawned).take();
         let task = task.ok_or(ClientError::ClientClosed)?;
         Ok((client, task))
     }
@@ -160,6 +160,6 @@ struct Spawner {
 impl Spawn for Spawner {
     fn spawn(&self, task: Task) {
         let spawned = self.handle.spawn(Box::into_pin(task.future));
-        *locked(&self.spawned) = Some(spawned.abort_handle());
+        *unpoisoned(&self.spawned) = Some(spawned.abort_handle());
     }
 }

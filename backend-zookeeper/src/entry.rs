@@ -4,8 +4,7 @@
 use std::str;
 use std::time::Duration;
 
-use leasehold_core::admin::Waiter;
-use leasehold_core::backend::{Fingerprint, Lease};
+use leasehold_core::backend::{Fingerprint, Lease, Waiter};
 use leasehold_core::{Description, Holder};
 use zookeeper_client::Stat;
 
@@ -108,13 +107,13 @@ impl Entry {
     pub(crate) fn holder(&self) -> Holder {
         Holder::new(self.fingerprint())
             .with_description(self.description())
-            .with_share(self.name.share)
+            .with_mode(self.name.mode)
             .with_remaining(self.ttl())
             .with_token(Some(self.token()))
     }
 
     pub(crate) fn waiter(&self) -> Waiter {
-        Waiter::new(self.fingerprint(), self.name.share).with_description(self.description())
+        Waiter::new(self.fingerprint(), self.name.mode).with_description(self.description())
     }
 
     pub(crate) fn fingerprint(&self) -> Fingerprint {

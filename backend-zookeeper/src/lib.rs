@@ -17,7 +17,6 @@ mod claims;
 mod connection;
 mod driver;
 mod session;
-mod sync;
 mod watch;
 
 mod error;

@@ -10,7 +10,7 @@
 //! The server assigns the number. The tag in a name identifies a [lease](crate::layout::tag), or is
 //! Curator's optional protection ID.
 
-use leasehold_core::backend::Share;
+use leasehold_core::backend::Mode;
 
 /// The number of digits that the server appends.
 const DIGITS: usize = 10;
@@ -57,7 +57,7 @@ pub(crate) struct Name {
     pub(crate) text: String,
     /// The tag, or an empty string if the name does not contain a tag.
     pub(crate) tag: String,
-    pub(crate) share: Share,
+    pub(crate) mode: Mode,
     /// The state, or `None` if only the order of the nodes determines it.
     pub(crate) state: Option<State>,
     pub(crate) number: u32,
@@ -70,23 +70,23 @@ impl Name {
         let number = digits.bytes().all(|byte| byte.is_ascii_digit()).then_some(digits)?;
         let number = number.parse().ok()?;
         let (tag, kind) = protection(head);
-        let (share, state) = match kind {
-            LOCK => (Share::Whole, None),
-            READ => (Share::READER, None),
-            WRITE => (Share::WRITER, None),
+        let (mode, state) = match kind {
+            LOCK => (Mode::Exclusive, None),
+            READ => (Mode::READER, None),
+            WRITE => (Mode::WRITER, None),
             _ => units(kind.strip_prefix(UNIT)?)?,
         };
         let state = state.map(|state| state.of(number));
-        Some(Self { text: text.to_owned(), tag: tag.to_owned(), share, state, number })
+        Some(Self { text: text.to_owned(), tag: tag.to_owned(), mode, state, number })
     }
 
     /// Returns the name for a lease with this tag, without the number that the server appends.
-    pub(crate) fn head(tag: &str, share: Share, state: State) -> String {
-        match share {
-            Share::Whole => format!("_c_{tag}-{LOCK}"),
-            Share::WRITER => format!("_c_{tag}-{WRITE}"),
-            Share::READER => format!("_c_{tag}-{READ}"),
-            Share::Units { units, limit } => {
+    pub(crate) fn head(tag: &str, mode: Mode, state: State) -> String {
+        match mode {
+            Mode::Exclusive => format!("_c_{tag}-{LOCK}"),
+            Mode::WRITER => format!("_c_{tag}-{WRITE}"),
+            Mode::READER => format!("_c_{tag}-{READ}"),
+            Mode::Units { units, limit } => {
                 let state = match state {
                     State::Held => "h".to_owned(),
                     State::Queued => "q".to_owned(),
@@ -98,17 +98,17 @@ impl Name {
     }
 
     /// Returns the name of a claim that sorts after all existing claims.
-    pub(crate) fn last(tag: &str, share: Share) -> Self {
-        let text = format!("{}{}", Self::head(tag, share, State::Queued), u32::MAX);
+    pub(crate) fn last(tag: &str, mode: Mode) -> Self {
+        let text = format!("{}{}", Self::head(tag, mode, State::Queued), u32::MAX);
         Self::read(&text).expect("it has as many digits")
     }
 
     /// Returns the name with the same number and a different state or number of permits.
-    pub(crate) fn changed(&self, share: Share, state: State) -> Self {
-        if share == self.share && self.state.is_none_or(|current| current == state) {
+    pub(crate) fn changed(&self, mode: Mode, state: State) -> Self {
+        if mode == self.mode && self.state.is_none_or(|current| current == state) {
             return self.clone();
         }
-        let text = format!("{}{:0DIGITS$}", Self::head(&self.tag, share, state), self.number);
+        let text = format!("{}{:0DIGITS$}", Self::head(&self.tag, mode, state), self.number);
         Self::read(&text).expect("a name that was read and written again is a name")
     }
 
@@ -119,7 +119,7 @@ impl Name {
     }
 
     pub(crate) fn is_reader(&self) -> bool {
-        self.share == Share::READER
+        self.mode == Mode::READER
     }
 }
 
@@ -132,7 +132,7 @@ fn protection(head: &str) -> (&str, &str) {
     }
 }
 
-fn units(text: &str) -> Option<(Share, Option<State>)> {
+fn units(text: &str) -> Option<(Mode, Option<State>)> {
     let mut parts = text.strip_suffix('-')?.split('-');
     let state = match parts.next()? {
         "h" => State::Held,
@@ -140,7 +140,7 @@ fn units(text: &str) -> Option<(Share, Option<State>)> {
         number => State::HeldAs(number.parse().ok()?),
     };
     let (units, limit) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
-    parts.next().is_none().then_some((Share::Units { units, limit }, Some(state)))
+    parts.next().is_none().then_some((Mode::Units { units, limit }, Some(state)))
 }
 
 #[cfg(test)]
@@ -151,16 +151,16 @@ mod tests {
 
     #[test]
     fn names_say_what_was_written() {
-        let shares =
-            [Share::Whole, Share::READER, Share::WRITER, Share::Units { units: 2, limit: 3 }];
-        for share in shares {
+        let modes =
+            [Mode::Exclusive, Mode::READER, Mode::WRITER, Mode::Units { units: 2, limit: 3 }];
+        for mode in modes {
             for state in [State::Held, State::Queued, State::HeldAs(12), State::HeldAs(11)] {
-                let text = format!("{}0000000012", Name::head(TAG, share, state));
+                let text = format!("{}0000000012", Name::head(TAG, mode, state));
                 let name = Name::read(&text).unwrap();
 
-                assert_eq!((name.tag.as_str(), name.share, name.number), (TAG, share, 12));
+                assert_eq!((name.tag.as_str(), name.mode, name.number), (TAG, mode, 12));
                 assert!(name.state.is_none_or(|read| read == state.of(12)));
-                assert_eq!(name.changed(share, state.of(12)), name);
+                assert_eq!(name.changed(mode, state.of(12)), name);
             }
         }
     }
@@ -168,15 +168,15 @@ mod tests {
     #[test]
     fn curators_names_are_understood() {
         let protected = Name::read(&format!("_c_{TAG}-lock-0000000007")).unwrap();
-        assert_eq!((protected.tag.as_str(), protected.share), (TAG, Share::Whole));
+        assert_eq!((protected.tag.as_str(), protected.mode), (TAG, Mode::Exclusive));
 
-        for (text, share) in [
-            ("lock-0000000007", Share::Whole),
-            ("__READ__0000000007", Share::READER),
-            ("__WRIT__0000000007", Share::WRITER),
+        for (text, mode) in [
+            ("lock-0000000007", Mode::Exclusive),
+            ("__READ__0000000007", Mode::READER),
+            ("__WRIT__0000000007", Mode::WRITER),
         ] {
             let name = Name::read(text).unwrap();
-            assert_eq!((name.tag.as_str(), name.share, name.number), ("", share, 7), "{text}");
+            assert_eq!((name.tag.as_str(), name.mode, name.number), ("", mode, 7), "{text}");
         }
     }
 

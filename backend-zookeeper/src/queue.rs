@@ -1,6 +1,7 @@
 //! A lock's queue, and the rule that admits the next claim. The rule applies to all lock types.
 
-use leasehold_core::backend::Share;
+use leasehold_core::backend::Mode;
+use leasehold_core::backend::rules::{fits, grantable, is_same_type};
 use zookeeper_client::Stat;
 
 use crate::layout::REVOCATION;
@@ -63,12 +64,14 @@ impl Queue {
 
     /// Returns the holders of the lock, according to their order and their names.
     pub(crate) fn holders(&self) -> impl Iterator<Item = &Name> {
-        let mut total = 0;
+        let by_order = self.entries.iter().filter(|entry| entry.state.is_none());
+        let mut left = grantable([], by_order.map(|entry| entry.mode));
         self.entries.iter().filter(move |entry| match entry.state {
             Some(state) => state == State::Held,
             None => {
-                total += u64::from(entry.share.units());
-                total <= u64::from(entry.share.limit())
+                let is_held = left > 0;
+                left = left.saturating_sub(1);
+                is_held
             }
         })
     }
@@ -76,31 +79,28 @@ impl Queue {
     /// Decides about a claim whose entry is `own`.
     pub(crate) fn verdict(&self, own: &Name) -> Verdict {
         let holder = self.holders().find(|holder| holder.text != own.text);
-        if holder.is_some_and(|it| {
-            it.share.is_whole() != own.share.is_whole() && it.order() < own.order()
-        }) {
+        if holder.is_some_and(|it| !is_same_type(own.mode, it.mode) && it.order() < own.order()) {
             return Verdict::OtherKind;
         }
         let in_the_way = self.entries.iter().filter(|it| is_in_the_way(it, own));
-        let units = in_the_way.map(|entry| entry.share.units()).chain([own.share.units()]);
-        let total: u64 = units.map(u64::from).sum();
-        if total <= u64::from(own.share.limit()) { Verdict::Admitted } else { Verdict::Refused }
+        let fits = fits(own.mode, in_the_way.map(|entry| entry.mode));
+        if fits { Verdict::Admitted } else { Verdict::Refused }
     }
 
-    /// Returns whether later claims may have been granted before a claim for `share`, because they
+    /// Returns whether later claims may have been granted before a claim for `mode`, because they
     /// set a different limit.
-    pub(crate) fn has_other_limits(&self, share: Share) -> bool {
-        self.entries.iter().any(|entry| entry.share.limit() != share.limit())
+    pub(crate) fn has_other_limits(&self, mode: Mode) -> bool {
+        self.entries.iter().any(|entry| entry.mode.limit() != mode.limit())
     }
 
     /// Returns the entry that blocks `own`, or `None` if a combination of several entries blocks
     /// `own`.
     pub(crate) fn predecessor(&self, own: &Name) -> Option<&Name> {
         let mut before = self.entries.iter().filter(|entry| entry.order() < own.order());
-        match own.share {
-            Share::Whole | Share::WRITER => before.next_back(),
-            Share::READER => before.rfind(|entry| !entry.is_reader()),
-            Share::Units { .. } => None,
+        match own.mode {
+            Mode::Exclusive | Mode::WRITER => before.next_back(),
+            Mode::READER => before.rfind(|entry| !entry.is_reader()),
+            Mode::Units { .. } => None,
         }
     }
 }
@@ -118,7 +118,7 @@ fn next_number(stat: &Stat) -> u32 {
 fn is_in_the_way(other: &Name, own: &Name) -> bool {
     let holds_past = own.state.is_some()
         && other.state == Some(State::Held)
-        && other.share.limit() > own.share.limit();
+        && other.mode.limit() > own.mode.limit();
     other.text != own.text && (other.order() < own.order() || holds_past)
 }
 
@@ -126,17 +126,17 @@ fn is_in_the_way(other: &Name, own: &Name) -> bool {
 mod tests {
     use super::*;
 
-    const UNITS: fn(u32, u32) -> Share = |units, limit| Share::Units { units, limit };
+    const UNITS: fn(u32, u32) -> Mode = |units, limit| Mode::Units { units, limit };
 
-    fn name(number: u32, share: Share, state: State) -> Name {
+    fn name(number: u32, mode: Mode, state: State) -> Name {
         let tag = format!("{number:036}");
-        Name::read(&format!("{}{number:010}", Name::head(&tag, share, state))).unwrap()
+        Name::read(&format!("{}{number:010}", Name::head(&tag, mode, state))).unwrap()
     }
 
-    fn queue(entries: &[(Share, State)]) -> Queue {
+    fn queue(entries: &[(Mode, State)]) -> Queue {
         let numbered = entries.iter().enumerate();
         let names =
-            numbered.map(|(i, (share, state))| name(u32::try_from(i).unwrap(), *share, *state));
+            numbered.map(|(i, (mode, state))| name(u32::try_from(i).unwrap(), *mode, *state));
         Queue::of(names.rev().collect())
     }
 
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn the_lowest_number_holds_a_mutex() {
-        let queue = queue(&[(Share::Whole, State::Held); 3]);
+        let queue = queue(&[(Mode::Exclusive, State::Held); 3]);
 
         assert_eq!(verdicts(&queue), [Verdict::Admitted, Verdict::Refused, Verdict::Refused]);
         assert_eq!(queue.holders().count(), 1);
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn readers_pass_readers_and_no_writer() {
-        let [reader, writer] = [Share::READER, Share::WRITER].map(|share| (share, State::Queued));
+        let [reader, writer] = [Mode::READER, Mode::WRITER].map(|mode| (mode, State::Queued));
         let queue = queue(&[reader, reader, writer, reader]);
 
         let [yes, no] = [Verdict::Admitted, Verdict::Refused];
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_lock_is_not_held_in_two_kinds() {
-        let queue = queue(&[(Share::Whole, State::Held), (UNITS(1, 3), State::Held)]);
+        let queue = queue(&[(Mode::Exclusive, State::Held), (UNITS(1, 3), State::Held)]);
 
         assert_eq!(verdicts(&queue), [Verdict::Admitted, Verdict::OtherKind]);
     }

@@ -18,24 +18,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
+use leasehold_core::backend::unpoisoned;
 use leasehold_core::clock::{Clock, Instant};
 use tokio::sync::{Mutex, OwnedRwLockReadGuard, RwLock};
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use zookeeper_client::SessionInfo;
 
-use crate::connection::{Link, MIN_TTL, Servers};
+use crate::connection::{Link, MIN_TTL, Servers, Use};
 use crate::error::{self, Failure};
-use crate::sync::locked;
 
 /// The part of a session's TTL that may have elapsed before an acquisition reconnects to the
 /// session. With one twelfth, a new lease has nearly all of its TTL left. The client crate sends
 /// pings after three twentieths of the TTL.
-const FRESH: u32 = 12;
+const REUSE_WITHIN: u32 = 12;
 
 /// The corresponding part for waiters. A queue entry may expire earlier than requested, because no
 /// holder depends on it.
-const FRESH_PLACE: u32 = 3;
+const REUSE_QUEUED_WITHIN: u32 = 3;
 
 /// The maximum time for which a connection to a holders' session is kept. Consecutive acquisitions
 /// share the connection.
@@ -62,15 +62,6 @@ pub(crate) struct Sessions {
 /// An optional session. The caller that creates or reconnects the session locks the slot.
 type Slot = Arc<Mutex<Option<Arc<Session>>>>;
 
-/// The use of a session.
-#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
-pub(crate) enum Use {
-    /// A session for holders, which only their renewals keep alive.
-    Locks,
-    /// A session for waiters.
-    Places,
-}
-
 /// A ZooKeeper session.
 pub(crate) struct Session {
     pub(crate) id: i64,
@@ -95,7 +86,7 @@ struct Attached {
 }
 
 /// A session to attach a node to, and the connection for this request.
-pub(crate) struct Hook {
+pub(crate) struct Attachment {
     pub(crate) session: Arc<Session>,
     pub(crate) link: Arc<Link>,
     /// The time when the session expires without a further renewal.
@@ -104,7 +95,7 @@ pub(crate) struct Hook {
     _used: Option<OwnedRwLockReadGuard<()>>,
 }
 
-impl Hook {
+impl Attachment {
     pub(crate) fn id(&self) -> i64 {
         self.session.id
     }
@@ -121,10 +112,10 @@ impl Sessions {
         servers: &Servers,
         of: Use,
         ttl: Duration,
-    ) -> Result<Hook, Failure> {
+    ) -> Result<Attachment, Failure> {
         let fresh = match of {
-            Use::Locks => ttl / FRESH,
-            Use::Places => ttl / FRESH_PLACE,
+            Use::Locks => ttl / REUSE_WITHIN,
+            Use::Places => ttl / REUSE_QUEUED_WITHIN,
         };
         self.kept(servers, of, ttl, |now, kept_at| now.since(kept_at) <= fresh).await
     }
@@ -138,7 +129,7 @@ impl Sessions {
         servers: &Servers,
         of: Use,
         ttl: Duration,
-    ) -> Result<Hook, Failure> {
+    ) -> Result<Attachment, Failure> {
         let since = self.clock.now();
         // All calls in the same turn, for example the calls of a batch, share the attempt.
         yield_now().await;
@@ -151,7 +142,7 @@ impl Sessions {
         of: Use,
         ttl: Duration,
         is_fresh: impl Fn(Instant, Instant) -> bool,
-    ) -> Result<Hook, Failure> {
+    ) -> Result<Attachment, Failure> {
         let slot = self.slot(of, ttl);
         let mut slot = in_time(servers, slot.lock()).await?;
         if let Some(session) = &*slot
@@ -162,13 +153,17 @@ impl Sessions {
                 attached => return attached,
             }
         }
-        let hook = self.begin(servers, of, ttl).await?;
-        *slot = Some(Arc::clone(&hook.session));
-        Ok(hook)
+        let attachment = self.begin(servers, of, ttl).await?;
+        *slot = Some(Arc::clone(&attachment.session));
+        Ok(attachment)
     }
 
     /// Creates a session for one lease.
-    pub(crate) async fn own(&self, servers: &Servers, ttl: Duration) -> Result<Hook, Failure> {
+    pub(crate) async fn own(
+        &self,
+        servers: &Servers,
+        ttl: Duration,
+    ) -> Result<Attachment, Failure> {
         self.begin(servers, Use::Locks, ttl).await
     }
 
@@ -180,7 +175,8 @@ impl Sessions {
             return None;
         }
         let kept_at = session.state.lock().await.kept_at;
-        (self.clock.now().since(kept_at) <= ttl / FRESH_PLACE).then(|| kept_at + session.ttl)
+        (self.clock.now().since(kept_at) <= ttl / REUSE_QUEUED_WITHIN)
+            .then(|| kept_at + session.ttl)
     }
 
     /// Ensures that the servers no longer accept requests that were sent before or at `sent_at`.
@@ -201,7 +197,12 @@ impl Sessions {
         }
     }
 
-    async fn begin(&self, servers: &Servers, of: Use, ttl: Duration) -> Result<Hook, Failure> {
+    async fn begin(
+        &self,
+        servers: &Servers,
+        of: Use,
+        ttl: Duration,
+    ) -> Result<Attachment, Failure> {
         let doubts = self.doubts.load(Ordering::Relaxed);
         let kept_at = self.clock.now();
         let ttl = counted(ttl);
@@ -212,7 +213,7 @@ impl Sessions {
         let current = StdMutex::new(Some(Arc::clone(&link)));
         let session = Arc::new(Session { id, of, ttl, doubts, state, link: current, uses });
         session.close_later(servers, &link);
-        Ok(session.hook(link, kept_at))
+        Ok(session.attachment(link, kept_at))
     }
 
     async fn attached(
@@ -220,15 +221,15 @@ impl Sessions {
         servers: &Servers,
         session: &Arc<Session>,
         is_fresh: impl Fn(Instant, Instant) -> bool,
-    ) -> Result<Hook, Failure> {
+    ) -> Result<Attachment, Failure> {
         let mut state = in_time(servers, session.state.lock()).await?;
         let now = self.clock.now();
-        let current = locked(&session.link).clone();
+        let current = unpoisoned(&session.link).clone();
         if let Some(link) = current
             && link.is_alive()
             && is_fresh(now, state.kept_at)
         {
-            return Ok(session.hook(link, state.kept_at));
+            return Ok(session.attachment(link, state.kept_at));
         }
         // Requests that do not complete within this time do not get a reply.
         let unused = timeout(servers.timeout(), Arc::clone(&session.uses).write_owned()).await;
@@ -239,10 +240,10 @@ impl Sessions {
         let link = Arc::new(servers.attach(session.of, &state.info, session.ttl).await?);
         state.info = link.client().session().clone();
         state.kept_at = now;
-        *locked(&session.link) = Some(Arc::clone(&link));
+        *unpoisoned(&session.link) = Some(Arc::clone(&link));
         session.close_later(servers, &link);
         drop(unused);
-        Ok(session.hook(link, now))
+        Ok(session.attachment(link, now))
     }
 
     /// Records that a node may be attached to a session that no caller will renew.
@@ -252,7 +253,7 @@ impl Sessions {
 
     fn slot(&self, of: Use, ttl: Duration) -> Slot {
         let now = self.clock.now();
-        let mut current = locked(&self.current);
+        let mut current = unpoisoned(&self.current);
         // Sessions whose TTLs are no longer in use are dropped.
         current.retain(|_, slot| Arc::strong_count(slot) > 1 || is_in_use(slot, now));
         Arc::clone(current.entry((of, counted(ttl))).or_default())
@@ -262,10 +263,10 @@ impl Sessions {
 impl Session {
     /// The caller must have locked the state, or must be the only user of the session. Otherwise, a
     /// concurrent caller could reconnect in the meantime.
-    fn hook(self: &Arc<Self>, link: Arc<Link>, kept_at: Instant) -> Hook {
+    fn attachment(self: &Arc<Self>, link: Arc<Link>, kept_at: Instant) -> Attachment {
         let used = Arc::clone(&self.uses).try_read_owned().ok();
         let good_until = kept_at + self.ttl;
-        Hook { session: Arc::clone(self), link, good_until, _used: used }
+        Attachment { session: Arc::clone(self), link, good_until, _used: used }
     }
 
     /// Closes the connection. The session lasts for one TTL after the connection was opened.
@@ -277,7 +278,7 @@ impl Session {
     }
 
     fn take_link(&self) -> Option<Arc<Link>> {
-        locked(&self.link).take()
+        unpoisoned(&self.link).take()
     }
 
     /// Closes a connection before the client crate sends a ping on it.
@@ -287,11 +288,11 @@ impl Session {
             Use::Locks => SHARED,
             Use::Places => SHARED_PLACE,
         };
-        let age = shared.min(self.ttl / FRESH);
+        let age = shared.min(self.ttl / REUSE_WITHIN);
         servers.tasks().spawn(async move {
             sleep(age).await;
             if let (Some(session), Some(link)) = (session.upgrade(), link.upgrade()) {
-                locked(&session.link).take_if(|current| Arc::ptr_eq(current, &link));
+                unpoisoned(&session.link).take_if(|current| Arc::ptr_eq(current, &link));
             }
         });
     }

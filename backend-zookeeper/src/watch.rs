@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use leasehold_core::LockKey;
-use leasehold_core::backend::{Claim, KeyWatch, KeyWatches, Lease, LeaseId};
+use leasehold_core::backend::{Claim, KeyWatch, KeyWatches, Lease, LeaseId, unpoisoned};
 use tokio::select;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
@@ -21,7 +21,6 @@ use zookeeper_client::{AddWatchMode, EventType};
 use crate::connection::Servers;
 use crate::error::Failure;
 use crate::layout::{Layout, tag};
-use crate::sync::locked;
 
 /// How long a lock must be held before its node is watched. The delay avoids the request for locks
 /// that are held only briefly.
@@ -161,7 +160,7 @@ enum Purpose {
 impl Board {
     fn watch(&self, lease: &Lease) -> KeyWatch {
         let tag = {
-            let mut entries = locked(&self.entries);
+            let mut entries = unpoisoned(&self.entries);
             let watched = entries.entry(lease.id()).or_insert_with(|| Watched {
                 tag: LockKey::new(tag(lease)).expect("a tag is a good key"),
                 watches: 0,
@@ -186,7 +185,7 @@ impl Board {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let mut entries = locked(&self.entries);
+        let mut entries = unpoisoned(&self.entries);
         let Some(watched) = entries.get_mut(&lease.id()) else { return false };
         let is_watched = watched
             .task
@@ -200,7 +199,7 @@ impl Board {
     }
 
     fn end(&self, lease: &Lease) {
-        let mut entries = locked(&self.entries);
+        let mut entries = unpoisoned(&self.entries);
         let task = entries.get_mut(&lease.id()).and_then(|watched| watched.task.take());
         drop(entries);
         drop(task);
@@ -216,7 +215,7 @@ struct Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let Some(entries) = self.entries.upgrade() else { return };
-        let mut entries = locked(&entries);
+        let mut entries = unpoisoned(&entries);
         let Some(watched) = entries.get_mut(&self.id) else { return };
         watched.watches -= 1;
         let unused = (watched.watches == 0).then(|| entries.remove(&self.id));

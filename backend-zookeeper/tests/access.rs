@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::backend::{Claim, Lease, LockBackend, Patience, Share, Tenure};
+use leasehold_core::backend::{Claim, Lease, LockBackend, Mode, Patience, StoreAdmin, Tenure};
 use leasehold_core::{Error, ErrorKind, LockClient, LockKey, TryLockError};
 use leasehold_testbed::{ZooKeeper, ZooKeeperOptions, patiently, until, until_some};
 use leasehold_zookeeper::ZooKeeperBackend;
@@ -28,17 +28,17 @@ async fn connect(url: &str) -> ZooKeeperBackend {
 
 async fn all_operations(backend: &ZooKeeperBackend) -> Result<(), Error> {
     let lease = |name: &str| Lease::new(&LockKey::new(name).unwrap(), TTL);
-    let units = || lease("units").with_share(Share::Units { units: 1, limit: 1 });
+    let units = || lease("units").with_mode(Mode::Units { units: 1, limit: 1 });
     for (held, waits) in [(lease("job"), lease("job")), (units(), units())] {
         let [held, waits] = [held, waits].map(|lease| lease.with_tenure(Tenure::Kept));
-        backend.try_acquire(&Claim::new(held.clone())).await?;
+        backend.acquire(&Claim::new(held.clone())).await?;
         let queued = Claim::new(waits.clone()).with_patience(Patience::Queues(TTL));
-        backend.try_acquire(&queued).await?;
+        backend.acquire(&queued).await?;
         backend.renew(&held).await?;
         backend.inspect(held.key()).await?;
         backend.request_revocation(held.key(), None).await?;
         backend.release(&held).await?;
-        backend.try_acquire(&queued).await?;
+        backend.acquire(&queued).await?;
         backend.force_release(held.key(), None).await?;
         backend.release(&waits).await?;
     }
@@ -107,15 +107,15 @@ async fn a_lock_of_another_user_is_refused_with_the_reason_and_listed() {
     let lease =
         |name: &str| Lease::new(&LockKey::new(name).unwrap(), TTL).with_tenure(Tenure::Kept);
     let (theirs, ours) = (lease("a-theirs"), lease("b-ours"));
-    user.try_acquire(&Claim::new(theirs.clone())).await.unwrap();
-    anybody.try_acquire(&Claim::new(ours.clone())).await.unwrap();
+    user.acquire(&Claim::new(theirs.clone())).await.unwrap();
+    anybody.acquire(&Claim::new(ours.clone())).await.unwrap();
     // Another program keeps something there, too.
     let other = Client::connect(&zookeeper.endpoints()[0]).await.unwrap();
     let persistent = CreateMode::Persistent.with_acls(Acls::anyone_all());
     other.create("/lock/c-other", b"data", &persistent).await.unwrap();
     other.create("/lock/c-other/child", b"data", &persistent).await.unwrap();
 
-    let refused = anybody.try_acquire(&Claim::new(lease("a-theirs"))).await;
+    let refused = anybody.acquire(&Claim::new(lease("a-theirs"))).await;
     let listed = anybody.list("", None).await.unwrap();
 
     assert!(refused.as_ref().unwrap_err().to_string().contains("another user"), "{refused:?}");

@@ -15,7 +15,7 @@ const TTL: Duration = Duration::from_secs(5);
 
 async fn granted_at(backend: &ZooKeeperBackend, key: &LockKey) -> Instant {
     let next = Claim::new(Lease::new(key, TTL));
-    until_some("the lease has ended", async || match backend.try_acquire(&next).await {
+    until_some("the lease has ended", async || match backend.acquire(&next).await {
         Ok(Attempt::Granted(_)) => Some(Instant::now()),
         Ok(Attempt::Held(_)) => None,
         Err(error) if error.is_retryable() => None,
@@ -47,7 +47,7 @@ async fn follower_that_dies_after_its_reply() -> Measured {
     let (ours, others) = (connect(&addresses[follower]).await, connect(&addresses[leader]).await);
     let key = LockKey::new("job").unwrap();
     let lease = Lease::new(&key, TTL).with_tenure(Tenure::Kept);
-    let granted = ours.try_acquire(&Claim::new(lease.clone())).await.unwrap();
+    let granted = ours.acquire(&Claim::new(lease.clone())).await.unwrap();
     assert!(matches!(granted, Attempt::Granted(_)), "{granted:?}");
     // Nearly all of the first TTL is over: a leader that had not heard of the renewal would end the lease soon.
     sleep(TTL * 3 / 5).await;
@@ -75,7 +75,7 @@ async fn a_leader_that_was_replaced_renews_nothing() {
     let ours = connect(&addresses[former]).await;
     let key = LockKey::new("job").unwrap();
     let lease = Lease::new(&key, TTL).with_tenure(Tenure::Kept);
-    let granted = ours.try_acquire(&Claim::new(lease.clone())).await.unwrap();
+    let granted = ours.acquire(&Claim::new(lease.clone())).await.unwrap();
     assert!(matches!(granted, Attempt::Granted(_)), "{granted:?}");
 
     servers.pause_member(former);

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use leasehold_conformance::{AsMutex, FaultKind, Groups, Harness, Need, Subject, Suites};
 use leasehold_core::{Description, ErrorKind, Holder, LockKey};
-use leasehold_testbed::{FaultProxy, Weather, ZooKeeper, ZooKeeperOptions, until_some};
+use leasehold_testbed::{FaultProxy, NetworkFault, ZooKeeper, ZooKeeperOptions, until_some};
 use leasehold_zookeeper::{ZooKeeperBackend, ZooKeeperConfig};
 use tokio::sync::RwLock;
 use zookeeper_client::Client;
@@ -29,7 +29,7 @@ impl Ensemble {
         let options = ZooKeeperOptions::new().members(members).tick(TICK);
         // The suite has leases of many TTLs.
         let options = options.set("maxSessionTimeout", "36000000");
-        // The witness reads times of day.
+        // The probe reads times of day.
         let servers = options.property("user.timezone", "UTC").start().await;
         let (proxies, direct) = (servers.proxies().await, servers.endpoints().join(","));
         Self { servers: RwLock::new(servers), proxies, direct }
@@ -50,7 +50,7 @@ impl Ensemble {
     }
 
     /// The first holder of `key`.
-    async fn witness(&self, key: &LockKey) -> Option<Holder> {
+    async fn probe(&self, key: &LockKey) -> Option<Holder> {
         let client = until_some("connected", async || Client::connect(&self.direct).await.ok());
         let (client, lock) = (client.await, format!("/lock/{}", key.as_str().replace('/', "%2F")));
         // A leader that has just begun to lead, or to end a session, does not tell the rest of it.
@@ -109,13 +109,14 @@ impl Ensemble {
 
     async fn disturb(&self, fault: FaultKind) {
         let mut servers = self.servers.write().await;
-        let set_weather =
-            |weather: Weather| self.proxies.iter().for_each(|proxy| proxy.set_weather(weather));
+        let set_network_fault = |fault: NetworkFault| {
+            self.proxies.iter().for_each(|proxy| proxy.set_network_fault(fault));
+        };
         match fault {
             FaultKind::ConnectionsKilled => {
                 join_all(self.proxies.iter().map(FaultProxy::disconnect)).await;
             }
-            FaultKind::NetworkSilent => set_weather(Weather::BlackHole),
+            FaultKind::NetworkSilent => set_network_fault(NetworkFault::BlackHole),
             FaultKind::ServerStopped => servers.pause(),
             FaultKind::ServerKilled => servers.restart().await,
             other => unreachable!("{other} is not in the hooks"),
@@ -123,12 +124,12 @@ impl Ensemble {
     }
 
     async fn heal(&self) {
-        self.proxies.iter().for_each(|proxy| proxy.set_weather(Weather::Fair));
+        self.proxies.iter().for_each(|proxy| proxy.set_network_fault(NetworkFault::None));
         self.servers.write().await.resume();
     }
 
-    fn pulse(&self) -> Box<dyn FnMut() + Send> {
-        Box::new(self.servers.try_read().expect("one disturbance at a time").pulse())
+    fn heartbeat(&self) -> Box<dyn FnMut() + Send> {
+        Box::new(self.servers.try_read().expect("one disturbance at a time").heartbeat())
     }
 }
 
@@ -159,8 +160,8 @@ macro_rules! harness {
                 $connect(self.0.connect(Duration::from_secs(30)).await)
             }
 
-            async fn witness(&self, key: &LockKey) -> Option<Holder> {
-                self.0.witness(key).await
+            async fn probe(&self, key: &LockKey) -> Option<Holder> {
+                self.0.probe(key).await
             }
 
             async fn disturb(&self, fault: FaultKind) {
@@ -171,19 +172,19 @@ macro_rules! harness {
                 self.0.heal().await;
             }
 
-            fn pulse(&self) -> Box<dyn FnMut() + Send> {
-                self.0.pulse()
+            fn heartbeat(&self) -> Box<dyn FnMut() + Send> {
+                self.0.heartbeat()
             }
         }
     };
 }
 
 harness!(OneServer, "ZooKeeper", 1, ZooKeeperBackend, identity, {
-    const LACKS: &[Need] = &[Need::Membership, Need::Together];
+    const LACKS: &[Need] = &[Need::Member, Need::Together];
 });
 harness!(ThreeServers, "ZooKeeper, three servers", 3, ZooKeeperBackend, identity, {
     const GROUPS: Groups = Groups::OF_TOPOLOGY;
-    const LACKS: &[Need] = &[Need::Membership, Need::Together];
+    const LACKS: &[Need] = &[Need::Member, Need::Together];
 });
 harness!(WriteLock, "ZooKeeper, write lock", 1, AsMutex<ZooKeeperBackend>, AsMutex::write_lock, {
     const GROUPS: Groups = Groups::OF_KIND;

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Release, Tenure};
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Release, StoreAdmin, Tenure};
 use leasehold_core::{LockClient, LockKey};
 use leasehold_testbed::{FaultProxy, ZooKeeper, patiently, until, until_some};
 use leasehold_zookeeper::ZooKeeperBackend;
@@ -76,7 +76,7 @@ async fn a_request_that_was_never_sent_has_no_unknown_outcome() {
     for _ in 0..ROUNDS {
         let lease = Lease::new(&key, Duration::from_secs(10)).with_tenure(Tenure::Kept);
         let granted = until_some("granted", async || {
-            match backend.try_acquire(&Claim::new(lease.clone())).await {
+            match backend.acquire(&Claim::new(lease.clone())).await {
                 Ok(attempt) => Some(attempt),
                 Err(error) => {
                     assert!(!error.may_have_been_applied(), "{error}");

@@ -3,12 +3,8 @@
 use std::error::Error as _;
 use std::process::{ExitCode, ExitStatus};
 
-use clap::error::{ContextKind, ContextValue, ErrorKind as ErrorKindOfClap};
 use leasehold::{Error, ErrorKind};
 use serde_json::{Value, json};
-
-use crate::out;
-use crate::settings::{Origin, Refused};
 
 /// `EX_USAGE`.
 pub(crate) const USAGE: u8 = 64;
@@ -138,22 +134,13 @@ impl Failure {
         &self.message
     }
 
-    /// Prints the reason and returns the exit code. A quiet command prints nothing about a busy lock.
-    pub(crate) fn report(self) -> ExitCode {
-        let style = out::style();
-        if self.message.is_empty() {
-            return ExitCode::from(self.code);
+    /// The message, the exit code and the facts, as one object.
+    pub(crate) fn to_json(&self) -> Value {
+        let mut told = json!({ "error": self.message, "exit_code": self.code });
+        if let (Some(told), Value::Object(details)) = (told.as_object_mut(), &self.details) {
+            told.extend(details.clone());
         }
-        if style.json {
-            let mut told = json!({ "error": self.message, "exit_code": self.code });
-            if let (Some(told), Value::Object(details)) = (told.as_object_mut(), self.details) {
-                told.extend(details);
-            }
-            out::raw(&format!("{told}\n"));
-        } else if !(style.quiet && self.code == BUSY) {
-            out::raw(&format!("leasehold: {}\n", self.message));
-        }
-        ExitCode::from(self.code)
+        told
     }
 }
 
@@ -197,41 +184,6 @@ pub(crate) fn with_causes(error: &Error) -> String {
         source = cause.source();
     }
     message
-}
-
-/// Prints a message of clap. Help and versions are a success. Other messages are a usage error or an error in the configuration file.
-pub(crate) fn usage(Refused { error, origin }: &Refused) -> ExitCode {
-    if !error.use_stderr() {
-        let help = error.render();
-        let help = if std::io::IsTerminal::is_terminal(&std::io::stdout()) {
-            help.ansi().to_string()
-        } else {
-            help.to_string()
-        };
-        let printed = out::print(help.as_bytes());
-        return printed.map_or_else(Failure::report, |()| ExitCode::SUCCESS);
-    }
-    if is_stray_url(error) {
-        // The URL may contain a password.
-        return Failure::usage("unexpected URL in the arguments; name the store with --backend or in LEASEHOLD_BACKEND").report();
-    }
-    let text = error.to_string();
-    let text = text.strip_prefix("error: ").unwrap_or(&text);
-    let Some(Origin { option, source, code }) = origin else {
-        out::raw(&format!("leasehold: {text}"));
-        return ExitCode::from(USAGE);
-    };
-    let option = format!("'{option}'");
-    let text = text.replacen(&option, &format!("{option} (from {source})"), 1);
-    out::raw(&format!("leasehold: {text}"));
-    ExitCode::from(*code)
-}
-
-/// Whether the subcommand does not expect an argument that is the URL of a store.
-fn is_stray_url(error: &clap::Error) -> bool {
-    let is_url = |text: &str| text.contains("://") || text.starts_with("sqlite:");
-    error.kind() == ErrorKindOfClap::UnknownArgument
-        && matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(it)) if !it.starts_with('-') && is_url(it))
 }
 
 /// The exit code of the command, or 128 plus the number of the signal that ended it.

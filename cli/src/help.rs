@@ -1,16 +1,8 @@
 //! The help of the subcommands, and the manual pages.
 
-use clap::{Arg, CommandFactory};
+use clap::Arg;
 
-use crate::args::{Args, Command};
 use crate::exit::{self, Activity};
-
-/// The widest line of a text that is broken by hand, so that a manual page can indent it.
-#[cfg(test)]
-const WIDEST: usize = 73;
-
-/// The widest line of the help.
-const HELP_WIDTH: usize = 80;
 
 /// The widest line of the options in a manual page, which indents them by 7.
 const PAGE_WIDTH: usize = 73;
@@ -54,13 +46,13 @@ impl Help {
     }
 
     /// All titles and texts.
-    fn parts(&self) -> Vec<(&'static str, String)> {
+    pub(crate) fn parts(&self) -> Vec<(&'static str, String)> {
         let sections = self.sections.iter().map(|(title, text)| (*title, (*text).to_owned()));
         let ends = [("Exit status", self.exit_status()), ("Examples", self.examples.to_owned())];
         sections.chain(ends).filter(|(_, text)| !text.is_empty()).collect()
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let part = |(title, text): (&str, String)| {
             let lines: String = text.lines().map(|line| indented(line, "  ")).collect();
             format!("{title}:\n{}", lines.trim_end())
@@ -73,25 +65,12 @@ fn indented(line: &str, by: &str) -> String {
     if line.is_empty() { "\n".to_owned() } else { format!("{by}{line}\n") }
 }
 
-/// The definition of the command line, with the whole help.
-pub(crate) fn command() -> clap::Command {
-    let command =
-        Args::command().max_term_width(HELP_WIDTH).mut_args(plain).mut_subcommands(|it| {
-            let help = Command::help(it.get_name()).text();
-            it.mut_args(plain).after_long_help(help)
-        });
-    command.after_long_help(crate::args::HELP.text())
-}
-
-/// Shows the name of a variable without its value, which may be a secret.
-fn plain(arg: Arg) -> Arg {
-    let is_time = arg.get_value_names().is_some_and(|names| names[0] == "TIME");
-    arg.hide_env_values(true).allow_negative_numbers(is_time)
-}
-
-/// The names of the files of all manual pages, and their texts.
-pub(crate) fn pages() -> Vec<(String, String)> {
-    let mut command = command();
+/// The names of the files of all manual pages, and their texts. The page of the whole command, with the help `main`, is the first one.
+pub(crate) fn pages(
+    mut command: clap::Command,
+    main: &Help,
+    help_of: impl Fn(&str) -> Help,
+) -> Vec<(String, String)> {
     command.build();
     let verbs = command.get_subcommands().filter(|it| !it.is_hide_set() && it.get_name() != "help");
     let verbs: Vec<clap::Command> = verbs.cloned().collect();
@@ -104,11 +83,11 @@ pub(crate) fn pages() -> Vec<(String, String)> {
             .map(String::as_str)
             .chain(["leasehold"])
             .collect();
-        (format!("{name}.1"), page(verb, name, &Command::help(verb.get_name()), &others))
+        (format!("{name}.1"), page(verb, name, &help_of(verb.get_name()), &others))
     };
     let pages = verbs.iter().zip(&names).map(page);
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let main = self::page(&command, "leasehold", &crate::args::HELP, &names);
+    let main = self::page(&command, "leasehold", main, &names);
     [("leasehold.1".to_owned(), main)].into_iter().chain(pages).collect()
 }
 
@@ -197,41 +176,4 @@ fn escaped(text: &str) -> String {
         if line.starts_with('.') { format!("\\&{line}") } else { line }
     };
     text.lines().map(line).collect::<Vec<_>>().join("\n")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn all() -> Vec<(String, Help)> {
-        let command = command();
-        let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
-        let verbs = verbs.map(|verb| (verb.get_name().to_owned(), Command::help(verb.get_name())));
-        verbs.chain([("leasehold".to_owned(), crate::args::HELP)]).collect()
-    }
-
-    #[test]
-    fn texts_that_are_broken_by_hand_fit_into_a_manual_page() {
-        for (verb, help) in all() {
-            for (title, text) in help.parts() {
-                for line in text.lines() {
-                    let width = line.chars().count();
-                    assert!(width <= WIDEST, "{verb}, {title}, {width}: {line}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn definition_is_sound_and_every_option_has_help() {
-        let mut command = command();
-        command.build();
-        command.clone().debug_assert();
-        for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
-            assert!(verb.get_about().is_some(), "{}", verb.get_name());
-            for arg in verb.get_arguments() {
-                assert!(arg.get_help().is_some(), "{} {}", verb.get_name(), arg.get_id());
-            }
-        }
-    }
 }

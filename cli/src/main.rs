@@ -8,14 +8,17 @@ mod held;
 mod help;
 mod job;
 mod key;
+mod lease;
 mod log;
 mod obtain;
 mod out;
 mod place;
+mod refused;
 mod settings;
 mod signals;
 mod store;
 mod time;
+mod wanted;
 mod work;
 
 use std::process::ExitCode;
@@ -25,23 +28,23 @@ use tracing::level_filters::LevelFilter;
 
 use crate::args::{Args, Command};
 use crate::exit::Failure;
-use crate::settings::Refused;
+use crate::refused::Refused;
 use crate::signals::Signals;
 
 fn main() -> ExitCode {
-    run().unwrap_or_else(Failure::report)
+    run().unwrap_or_else(|failure| out::fail(&failure))
 }
 
 fn run() -> Result<ExitCode, Failure> {
     if let Some(done) = job::run_helper() {
         return done.map(|()| ExitCode::SUCCESS);
     }
-    let args = settings::read(help::command())?.and_then(|matches| {
+    let args = settings::read(args::definition())?.and_then(|matches| {
         Args::from_arg_matches(&matches).map_err(|error| Refused { error, origin: None })
     });
     let args = match args {
         Ok(args) => args,
-        Err(refused) => return Ok(exit::usage(&refused)),
+        Err(refused) => return Ok(refused.report()),
     };
     out::set_style(out::Style { json: args.style.json, quiet: args.style.quiet });
     let level = match args.command {
@@ -75,8 +78,8 @@ fn run() -> Result<ExitCode, Failure> {
             Command::Verify(_) => Err(place::disabled("subcommand verify", "verify")),
             Command::Acl(acl) => cmd::acl::run(&acl),
             Command::Tables(tables) => cmd::tables::run(&tables),
-            Command::Completions(shell) => cmd::completions::run(&shell),
-            Command::Man(man) => cmd::man::run(&man),
+            Command::Completions(shell) => cmd::completions::run(&shell, args::definition()),
+            Command::Man(man) => cmd::man::run(&man, args::pages()),
         }
     });
     // Each subcommand has released its locks, if that was possible in time. Dropping the runtime would wait for the remaining tasks.

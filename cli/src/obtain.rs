@@ -6,19 +6,45 @@ use std::future::pending;
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
+use clap::Args as ClapArgs;
 use leasehold::{Busy, Error, Holder, LockClient, LockKind, TryLockError};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::args::{Backend, WaitArgs};
 use crate::exit::{self, Failure};
 use crate::key::Key;
+use crate::out;
 use crate::signals::Signals;
-use crate::store::Patience;
-use crate::{out, time};
+use crate::store::{Backend, Patience};
+use crate::time::{self, Time};
 
 /// How long the process tries to leave a queue, or to release a lock that may just have been granted, before it exits.
 pub(crate) const GOODBYE: Duration = Duration::from_secs(1);
+
+/// The options for waiting.
+#[derive(ClapArgs, Clone, Debug)]
+#[command(next_help_heading = "Waiting")]
+pub(crate) struct WaitArgs {
+    /// How long to wait for the lock, and for a store that is down. By default, leasehold waits indefinitely for a busy lock, and 10s for a
+    /// store that is down.
+    #[arg(long, short, value_name = "TIME", value_parser = time::parse_wait, env = "LEASEHOLD_WAIT")]
+    wait: Option<Time>,
+
+    /// Exit with status 75 if the lock is busy, instead of waiting.
+    #[arg(long, short)]
+    pub(crate) no_wait: bool,
+
+    /// Queue for the lock, so that waiting commands on all machines acquire it in order of arrival.
+    #[arg(long)]
+    pub(crate) fair: bool,
+}
+
+impl WaitArgs {
+    /// How long to wait, if the user has limited it. `--no-wait` overrides a variable and the configuration file.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        self.wait.as_ref().filter(|_| !self.no_wait).map(|wait| wait.span)
+    }
+}
 
 /// How long to wait for a lock.
 #[derive(Clone, Copy, Debug)]

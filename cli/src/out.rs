@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind, IsTerminal, Write, stderr, stdout};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use rustix::termios::tcgetwinsize;
@@ -86,6 +87,19 @@ pub(crate) fn print_on(text: &[u8]) -> Result<bool, Failure> {
 
 fn not_written(error: &io::Error) -> Failure {
     Failure::new(exit::NOT_WRITTEN, format!("cannot write the result: {error}"))
+}
+
+/// Prints the message of a failure, and returns its exit code. A quiet command prints nothing about a busy lock.
+pub(crate) fn fail(failure: &Failure) -> ExitCode {
+    let style = style();
+    let line = match failure.message() {
+        "" => String::new(),
+        _ if style.json => format!("{}\n", failure.to_json()),
+        _ if style.quiet && failure.code() == exit::BUSY => String::new(),
+        message => format!("leasehold: {message}\n"),
+    };
+    raw(&line);
+    ExitCode::from(failure.code())
 }
 
 /// Prints a message that is not a result. An error while writing the message is ignored.

@@ -2,20 +2,22 @@
 
 use std::borrow::Cow;
 
+use leasehold_settings::{Options, Server, StoreUrl, decode};
+
 use crate::exit::Failure;
 
 /// A store and the parts of its URL.
-#[derive(Clone, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) store: Store,
     pub(crate) user: Option<String>,
-    pub(crate) path: String,
+    path: String,
     /// The path of a Unix socket.
     pub(crate) socket: Option<String>,
     /// Whether the scheme requires TLS.
     pub(crate) is_encrypted: bool,
-    hosts: Vec<(String, String)>,
-    parameters: Vec<(String, String)>,
+    hosts: Vec<Server>,
+    options: Options,
 }
 
 /// The kind of a store.
@@ -97,13 +99,13 @@ impl Place {
         }
     }
 
-    pub(crate) fn of(url: &str) -> Result<Self, Failure> {
-        let (scheme, rest) = url.split_once(':').unwrap_or((url, ""));
-        let (base, _) = scheme.split_once('-').unwrap_or((scheme, ""));
+    pub(crate) fn of(text: &str) -> Result<Self, Failure> {
+        let url = StoreUrl::parse(text)?;
+        let (base, _) = url.scheme().split_once('-').unwrap_or((url.scheme(), ""));
         let is_encrypted = base.ends_with("rediss")
             || base.ends_with("valkeys")
             || matches!(base, "etcds" | "zookeepers");
-        let scheme = scheme.replace("valkey", "redis").replace("rediss", "redis");
+        let scheme = url.scheme().replace("valkey", "redis").replace("rediss", "redis");
         let store = match &*scheme {
             "redis" | "unix" | "redis+unix" => Store::Redis,
             "redis-sentinel" => Store::RedisSentinel,
@@ -114,43 +116,39 @@ impl Place {
             "mysql" | "mariadb" => Store::Mysql,
             "sqlite" => Store::Sqlite,
             "zookeeper" | "zookeepers" => Store::ZooKeeper,
-            _ => return Err(unknown(url)),
+            _ => return Err(unknown(text)),
         };
-        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let place = place.strip_prefix("//").unwrap_or(place);
-        let (authority, path) = place.split_once('/').unwrap_or((place, ""));
-        // The path of a socket does not name a database.
-        let is_socket = scheme.contains("unix");
-        let socket = is_socket.then(|| decode(place).into_owned());
-        let path = if is_socket { "" } else { path };
-        let (user, hosts) = match authority.rsplit_once('@') {
-            Some((user, hosts)) => (Some(user), hosts),
-            None => (None, authority),
-        };
-        let hosts = hosts.split(',').map(|host| with_port(host, store.port())).collect();
-        let user = user.map(|user| user.split(':').next().unwrap_or_default());
-        let parameters = query.split('&').filter_map(|pair| pair.split_once('='));
-        Ok(Self {
+        let mut place = Self {
             store,
-            user: user.filter(|user| !user.is_empty()).map(|user| decode(user).into_owned()),
-            path: path.to_owned(),
-            socket,
+            user: None,
+            path: String::new(),
+            socket: None,
             is_encrypted,
-            hosts,
-            parameters: parameters
-                .map(|(name, value)| (name.to_owned(), decode(value).into_owned()))
-                .collect(),
-        })
+            hosts: Vec::new(),
+            options: url.options()?,
+        };
+        if scheme.contains("unix") {
+            place.socket = Some(decode(url.location())?);
+        } else if store != Store::Sqlite {
+            let authority = url.authority()?;
+            // Only the driver of a database parses its hosts.
+            if let Some(port) = store.port() {
+                place.hosts = authority.servers(port)?;
+            }
+            place.path = decode(authority.path)?;
+            let user = authority.credentials.map(|credentials| credentials.user);
+            place.user = user.filter(|user| !user.is_empty());
+        }
+        Ok(place)
     }
 
-    /// The hosts and ports of the servers.
-    pub(crate) fn hosts(&self) -> &[(String, String)] {
+    /// The servers in the URL.
+    pub(crate) fn hosts(&self) -> &[Server] {
         &self.hosts
     }
 
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
-        let found = self.parameters.iter().rev().find(|(known, _)| known == name);
-        found.map(|(_, value)| value.as_str())
+        self.options.get(name)
     }
 
     /// The text before the names of all locks; on ZooKeeper, the node above them.
@@ -177,46 +175,15 @@ impl Place {
 
 impl Store {
     /// The port of a server without one in the URL.
-    fn port(self) -> &'static str {
+    fn port(self) -> Option<u16> {
         match self {
-            Self::RedisSentinel => "26379",
-            Self::Redis | Self::RedisCluster | Self::Redlock => "6379",
-            Self::Etcd => "2379",
-            Self::ZooKeeper => "2181",
-            Self::Postgres | Self::Mysql | Self::Sqlite => "",
+            Self::RedisSentinel => Some(26379),
+            Self::Redis | Self::RedisCluster | Self::Redlock => Some(6379),
+            Self::Etcd => Some(2379),
+            Self::ZooKeeper => Some(2181),
+            Self::Postgres | Self::Mysql | Self::Sqlite => None,
         }
     }
-}
-
-/// A host and its port. The address in brackets may contain colons, too.
-fn with_port(host: &str, port: &str) -> (String, String) {
-    match host.rsplit_once(':') {
-        Some((host, port)) if !port.contains(']') => (host.to_owned(), port.to_owned()),
-        _ => (host.to_owned(), port.to_owned()),
-    }
-}
-
-/// A part of a URL without its percent signs.
-fn decode(text: &str) -> Cow<'_, str> {
-    if !text.contains('%') {
-        return text.into();
-    }
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let [byte, after @ ..] = rest {
-        let code = after.get(..2).and_then(|code| str::from_utf8(code).ok());
-        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
-            Some(decoded) if *byte == b'%' => {
-                bytes.push(decoded);
-                rest = &after[2..];
-            }
-            _ => {
-                bytes.push(*byte);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned().into()
 }
 
 #[cfg(test)]
@@ -256,10 +223,10 @@ mod tests {
         assert_eq!(place("unix:///tmp/s?db=4").socket.as_deref(), Some("/tmp/s"));
         assert!(place("redlock+rediss://a,b,c").is_encrypted && place("etcds://a").is_encrypted);
         assert!(!place("redis-sentinel://a/m").is_encrypted && !place("unix:///s").is_encrypted);
-        let hosts = |url| place(url).hosts().to_vec();
-        let host = |host: &str, port: &str| (host.to_owned(), port.to_owned());
-        assert_eq!(hosts("etcd://u:p@a,[::1]:7"), [host("a", "2379"), host("[::1]", "7")]);
-        assert_eq!(hosts("zookeeper://[::1]/x"), [host("[::1]", "2181")]);
+        let hosts = |url| place(url).hosts().iter().map(Server::to_string).collect::<Vec<_>>();
+        assert_eq!(hosts("etcd://u:p@a,[::1]:7"), ["a:2379", "[::1]:7"]);
+        assert_eq!(hosts("zookeeper://[::1]/x"), ["[::1]:2181"]);
+        assert_eq!(place("zookeeper://a/my%20locks").prefix(), "/my locks");
         assert_eq!(place("unix:///tmp/s").database(), "0");
         assert!(Place::of("localhost:6379").is_err());
     }

@@ -11,6 +11,7 @@ use clap::{Arg, ArgMatches, Command};
 use strsim::damerau_levenshtein;
 
 use crate::exit::{self, Failure};
+use crate::refused::{Origin, Refused};
 use crate::{config, out, store};
 
 /// The variables that `leasehold` reads or sets for commands, without `LEASEHOLD_`.
@@ -19,23 +20,6 @@ const KNOWN: [&str; 9] =
 
 /// Names that other programs use for the address of a store.
 const ADDRESSES: [&str; 5] = ["ADDR", "ADDRESS", "SERVER", "STORE", "URL"];
-
-/// An error of clap, which may be a request for help, and the origin of the refused value, unless it is the command line.
-#[derive(Debug)]
-pub(crate) struct Refused {
-    pub(crate) error: clap::Error,
-    pub(crate) origin: Option<Origin>,
-}
-
-/// The variable or the file that contains the value of an option.
-#[derive(Debug)]
-pub(crate) struct Origin {
-    /// The option, as clap shows it.
-    pub(crate) option: String,
-    pub(crate) source: String,
-    /// The exit code of a mistake there.
-    pub(crate) code: u8,
-}
 
 /// Reads the options of this process.
 pub(crate) fn read(command: Command) -> Result<Result<ArgMatches, Refused>, Failure> {

@@ -1,5 +1,7 @@
 //! The signals that are passed on to a command.
 
+mod set;
+
 use std::ffi::OsString;
 use std::fs;
 use std::future::pending;
@@ -14,6 +16,8 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::exit::{self, Failure};
 use crate::job::{Canary, Reach, boot_clock};
+
+pub(crate) use set::signal_set;
 
 /// If a sender signals several processes, the signal reaches all of them within this time. Sending takes microseconds, but on a busy
 /// machine the sender may lose the processor in between.
@@ -61,7 +65,7 @@ impl Signals {
         })
     }
 
-    /// Catches the signals that are passed on to a command, and those that pause a process.
+    /// Catches the signals that are passed on to a command, and the signals that pause a process.
     pub(crate) fn catch_all() -> io::Result<Self> {
         Self::catch_these(Self::ENDING.into_iter().chain(Self::OTHERS).chain(Self::JOB_CONTROL))
     }
@@ -158,7 +162,7 @@ impl Signals {
         }
     }
 
-    /// Starts a canary if there is none. Waits for [`TOGETHER`] after the death of the last one, during which its signal counts as shared.
+    /// Starts a canary if no canary is running. For the time [`TOGETHER`] after a canary died, its signal counts as shared, and no new canary starts.
     fn keep_canary(&mut self, command: &[OsString]) {
         if self.canary.is_none() && self.died.is_none() {
             // If no canary can be started, all signals are passed on, and a command can receive a signal twice.
@@ -211,10 +215,4 @@ fn ignored() -> u64 {
     }
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     signal_set(&status, "SigIgn:").unwrap_or(0)
-}
-
-/// Reads a set of signals from the `status` of a process, one bit per signal.
-pub(crate) fn signal_set(status: &str, field: &str) -> Option<u64> {
-    let set = status.lines().find_map(|line| line.strip_prefix(field))?;
-    u64::from_str_radix(set.trim(), 16).ok()
 }

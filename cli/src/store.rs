@@ -6,11 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::Args as ClapArgs;
 use leasehold::backend::LockBackend;
 use leasehold::{Error, ErrorKind, LockClient, LockOptions};
 use tokio::time::{Instant, sleep};
 
-use crate::args::Backend;
 use crate::exit::{self, Failure};
 use crate::place::Place;
 use crate::time;
@@ -23,6 +23,28 @@ const SILENT: Duration = Duration::from_secs(1);
 
 /// The URL of the file in this user's state directory.
 const LOCAL: &str = "local";
+
+/// The store of the locks.
+#[derive(ClapArgs, Clone, Debug)]
+#[command(next_help_heading = "Store")]
+pub(crate) struct Backend {
+    /// Store to use, such as redis://127.0.0.1. By default, locks are kept in a file that only your own processes on this machine share;
+    /// `local` selects this file explicitly.
+    ///
+    /// Other users, including root, have separate lock files, so your locks do not keep their commands from running at the same time. If
+    /// the URL contains a password, set the environment variable instead of this option, because command lines are visible to other users.
+    /// See `leasehold --help` for the supported URLs.
+    #[arg(long = "backend", value_name = "URL", env = "LEASEHOLD_BACKEND")]
+    pub(crate) url: Option<String>,
+
+    /// Prefix for the names of all locks in the store, instead of the store's default.
+    #[arg(long, value_name = "TEXT", env = "LEASEHOLD_PREFIX")]
+    pub(crate) prefix: Option<String>,
+
+    /// Fail if no store is specified, or if the store is `local`, instead of using a lock file on this machine.
+    #[arg(long)]
+    pub(crate) shared: bool,
+}
 
 /// How long to wait for a store that is down.
 #[derive(Clone, Copy, Debug)]
@@ -214,7 +236,7 @@ fn default_file() -> Result<PathBuf, Failure> {
     Ok(directory.join("leasehold").join("locks.db"))
 }
 
-/// The path in an environment variable. The XDG specification ignores relative ones.
+/// The path in an environment variable. The XDG specification ignores relative paths.
 fn absolute(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
 }

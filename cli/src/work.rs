@@ -11,11 +11,11 @@ use leasehold::{Error, LockClient, LossReason};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::args::LeaseArgs;
 use crate::exit::{self, Failure};
 use crate::held::Held;
 use crate::job::{Cutoff, Job, Reach, Report, Survivor};
 use crate::key::Key;
+use crate::lease::LeaseArgs;
 use crate::obtain::GOODBYE;
 use crate::out;
 use crate::signals::Signals;

@@ -1,21 +1,21 @@
 //! A mutex implemented with a different lock type.
 
-use async_trait::async_trait;
-use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
-use leasehold_core::backend::{
-    Attempt, Capabilities, Claim, Feature, Finding, Fingerprint, KeyPage, KeyWatch, Lease,
-    LockBackend, Release, Renewal, Share,
-};
-use leasehold_core::{Error, LockKey};
+use std::borrow::Cow;
 
-use crate::case::Need;
+use async_trait::async_trait;
+use leasehold_core::Error;
+use leasehold_core::backend::{
+    Capabilities, Claim, Feature, KeyWatch, Layer, Lease, LockBackend, Member, Mode, Reply,
+    Request, Subject,
+};
+
+use crate::need::Need;
 
 /// A backend whose mutexes are implemented with a different lock type of `B`, so that the complete
 /// suite can test that lock type.
 ///
-/// The backend does not declare permits, a queue, several keys at a time or quorum membership,
-/// because the suite tests these features on `B` itself. The backend does not declare that it can
-/// reserve fencing tokens, because only mutexes use reserved tokens.
+/// The backend hides permits, queues, requests for several keys and quorum membership, because the
+/// suite tests these on `B` itself. It also hides spare tokens, because only mutexes use them.
 ///
 /// ```
 /// use leasehold_conformance::AsMutex;
@@ -28,24 +28,24 @@ use crate::case::Need;
 #[derive(Clone, Debug)]
 pub struct AsMutex<B> {
     inner: B,
-    share: Share,
+    mode: Mode,
 }
 
 impl<B> AsMutex<B> {
-    /// The features that this backend never declares. Use this constant for
+    /// The features that this backend never supports. Use this constant for
     /// [`Harness::LACKS`](crate::Harness::LACKS).
-    pub const LACKS: &[Need] = &[Need::Membership, Need::Queue, Need::Together, Need::Units];
+    pub const LACKS: &[Need] = &[Need::Member, Need::Queue, Need::Together, Need::Units];
 }
 
 impl<B: LockBackend> AsMutex<B> {
     /// Creates a backend whose mutexes are semaphores with a single permit.
     pub fn semaphore(inner: B) -> Self {
-        Self { inner, share: Share::Units { units: 1, limit: 1 } }
+        Self { inner, mode: Mode::Units { units: 1, limit: 1 } }
     }
 
     /// Creates a backend whose mutexes are the write locks of reader-writer locks.
     pub fn write_lock(inner: B) -> Self {
-        Self { inner, share: Share::WRITER }
+        Self { inner, mode: Mode::WRITER }
     }
 
     fn claim(&self, claim: &Claim) -> Claim {
@@ -53,89 +53,47 @@ impl<B: LockBackend> AsMutex<B> {
     }
 
     fn lease(&self, lease: &Lease) -> Lease {
-        lease.clone().with_share(self.share)
+        lease.clone().with_mode(self.mode)
     }
 }
 
 #[async_trait]
-impl<B: LockBackend> LockBackend for AsMutex<B> {
+impl<B: LockBackend> Layer for AsMutex<B> {
+    fn inner(&self) -> &dyn LockBackend {
+        &self.inner
+    }
+
+    async fn request(&self, request: Request<'_>) -> Result<Reply, Error> {
+        let request = match request {
+            Request::Acquire(claim) => Request::Acquire(Cow::Owned(self.claim(&claim))),
+            Request::AcquireAll(claims) => {
+                Request::AcquireAll(claims.iter().map(|claim| self.claim(claim)).collect())
+            }
+            Request::Release(lease) => Request::Release(Cow::Owned(self.lease(&lease))),
+            Request::Renew(lease) => Request::Renew(Cow::Owned(self.lease(&lease))),
+            Request::RenewAll(leases) => {
+                Request::RenewAll(leases.iter().map(|lease| self.lease(lease)).collect())
+            }
+            request => request,
+        };
+        request.send(&self.inner).await
+    }
+
     fn capabilities(&self) -> Capabilities {
-        let of_mutexes_alone = [
-            Feature::Membership,
-            Feature::Queue,
-            Feature::SpareTokens,
-            Feature::Together,
-            Feature::Units,
-        ];
+        let of_mutexes_alone =
+            [Feature::Queue, Feature::SpareTokens, Feature::Together, Feature::Units];
         of_mutexes_alone.into_iter().fold(self.inner.capabilities(), Capabilities::without)
     }
 
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.inner.try_acquire(&self.claim(claim)).await
+    fn watch(&self, subject: Subject<'_>) -> KeyWatch {
+        match subject {
+            Subject::Claim(claim) => self.inner.watch(Subject::Claim(&self.claim(claim))),
+            Subject::Lease(lease) => self.inner.watch(Subject::Lease(&self.lease(lease))),
+            subject => self.inner.watch(subject),
+        }
     }
 
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.inner.renew(&self.lease(lease)).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.inner.release(&self.lease(lease)).await
-    }
-
-    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
-        let leases: Vec<Lease> = leases.iter().map(|lease| self.lease(lease)).collect();
-        self.inner.renew_all(&leases).await
-    }
-
-    fn watch(&self, key: &LockKey) -> KeyWatch {
-        self.inner.watch(key)
-    }
-
-    fn watch_claim(&self, claim: &Claim) -> KeyWatch {
-        self.inner.watch_claim(&self.claim(claim))
-    }
-
-    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
-        self.inner.watch_lease(&self.lease(lease))
-    }
-
-    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
-        self.inner.inspect(key).await
-    }
-
-    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
-        self.inner.list(prefix, after).await
-    }
-
-    async fn force_release(
-        &self,
-        key: &LockKey,
-        only: Option<Fingerprint>,
-    ) -> Result<ForcedRelease, Error> {
-        self.inner.force_release(key, only).await
-    }
-
-    async fn request_revocation(
-        &self,
-        key: &LockKey,
-        only: Option<Fingerprint>,
-    ) -> Result<Revocation, Error> {
-        self.inner.request_revocation(key, only).await
-    }
-
-    async fn ping(&self) -> Result<(), Error> {
-        self.inner.ping().await
-    }
-
-    async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
-        self.inner.diagnose().await
-    }
-
-    fn disconnect(&self) {
-        self.inner.disconnect();
-    }
-
-    async fn close(&self) {
-        self.inner.close().await;
+    fn member(&self) -> Option<&dyn Member> {
+        None
     }
 }

@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
-use leasehold_core::backend::LockBackend;
-
-use crate::case::{Case, Need, Subject};
+use crate::case::Case;
 use crate::harness::{Groups, Harness};
 use crate::list;
+use crate::need::Need;
 use crate::pool::Sharing;
 use crate::profile::Profile;
 use crate::scene::Scene;
+use crate::subject::Subject;
 
 /// A row of the table of stores on the documentation page.
 ///
@@ -25,19 +25,19 @@ pub struct Store {
 }
 
 impl Store {
-    /// Returns the row for the harness `H`, with its backend's features and its hooks.
+    /// Returns the row for the harness `H`, with its backend's features and facets, and its hooks.
     pub fn of<H: Harness>() -> Self {
         let store = Profile::of::<H>();
-        let capabilities = store.runtime().block_on(async {
+        let supported: Vec<Need> = store.runtime().block_on(async {
             let scene = Scene::start(store, Sharing::Now).await;
-            let capabilities = scene.backend().await.capabilities();
+            let backend = scene.backend().await;
             scene.give_back();
-            capabilities
+            Need::ALL.into_iter().filter(|need| need.is_met_by(&backend)).collect()
         });
-        let has = |need: &Need| match need.feature() {
-            Some(feature) => capabilities.supports(feature),
-            None if *need == Need::VirtualTime => store.subjects.contains(&Subject::Layers),
-            None => store.offers(*need),
+        let has = |need: &Need| match need {
+            Need::VirtualTime => store.subjects.contains(&Subject::Layers),
+            hook if hook.is_hook() => store.offers(*hook),
+            need => supported.contains(need),
         };
         let groups = match store.groups {
             Groups::All => Vec::new(),
@@ -56,8 +56,8 @@ impl Store {
     /// Returns the row as text.
     pub fn row(&self, cases: &[Case]) -> String {
         let runs = cases.iter().filter(|case| self.runs(case)).count();
-        let (features, hooks): (Vec<Need>, Vec<Need>) =
-            self.has.iter().partition(|need| need.feature().is_some());
+        let (hooks, features): (Vec<Need>, Vec<Need>) =
+            self.has.iter().partition(|need| need.is_hook());
         let groups = if self.groups.is_empty() { "all".to_owned() } else { self.groups.join(", ") };
         format!(
             "| {} | {} | {} | {groups} | {} | {runs} | {} |",

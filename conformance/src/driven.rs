@@ -105,7 +105,7 @@ mod tests {
             MemoryBackend::new()
         }
 
-        async fn witness(&self, _: &LockKey) -> Option<Holder> {
+        async fn probe(&self, _: &LockKey) -> Option<Holder> {
             None
         }
 

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::{fmt, panic};
 
-use crate::case::Outcome;
+use crate::need::Outcome;
 
 thread_local! {
     /// The place of the last panic of this thread. The payload of a panic does not contain it.

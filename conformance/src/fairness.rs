@@ -30,11 +30,9 @@ use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::backend::{
-    Attempt, Capabilities, Claim, KeyWatch, Lease, LockBackend, Release, Renewal,
-};
+use leasehold_core::backend::{Layer, LockBackend, Reply, Request};
 use leasehold_core::clock::{Clock, Instant, SystemClock};
-use leasehold_core::{Error, LockClient, LockKey, LockOptions};
+use leasehold_core::{Error, LockClient, LockOptions};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::timeout;
 
@@ -203,37 +201,19 @@ struct Noting<B> {
 }
 
 #[async_trait]
-impl<B: LockBackend> LockBackend for Noting<B> {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+impl<B: LockBackend> Layer for Noting<B> {
+    fn inner(&self) -> &dyn LockBackend {
+        &self.inner
     }
 
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+    async fn request(&self, request: Request<'_>) -> Result<Reply, Error> {
         let sent = SystemClock.now();
-        let attempt = self.inner.try_acquire(claim).await?;
-        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.get_or_insert((sent, SystemClock.now()));
-        Ok(attempt)
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.inner.renew(lease).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.inner.release(lease).await
-    }
-
-    fn watch(&self, key: &LockKey) -> KeyWatch {
-        self.inner.watch(key)
-    }
-
-    fn watch_claim(&self, claim: &Claim) -> KeyWatch {
-        self.inner.watch_claim(claim)
-    }
-
-    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
-        self.inner.watch_lease(lease)
+        let reply = request.send(&self.inner).await?;
+        if matches!(request, Request::Acquire(_)) {
+            let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+            noted.get_or_insert((sent, SystemClock.now()));
+        }
+        Ok(reply)
     }
 }
 

@@ -108,7 +108,7 @@ kinds! {
     DataWiped = "data-wiped",
     /// An operator locks the tables in the database.
     TablesLocked = "tables-locked",
-    /// The database rejects writes.
+    /// The store rejects writes.
     ReadOnly = "read-only",
     /// The disk of the server, or of the file, is full.
     DiskFull = "disk-full",

@@ -7,8 +7,8 @@ use leasehold_core::backend::Attempt;
 
 /// Starts a check of a value, as in `found!(guard.state()).is(LeaseState::Held)`.
 ///
-/// A failure has the form "`guard.state()`: found …, expected …", where *found* is what the store or
-/// the client did, and *expected* is the specification. A second argument describes the value in
+/// A failure has the form "`guard.state()`: found …, expected …", where *found* is what the store
+/// or the client did, and *expected* is the specification. A second argument describes the value in
 /// place of the expression.
 macro_rules! found {
     ($value:expr $(,)?) => {

@@ -6,8 +6,9 @@ use async_trait::async_trait;
 use leasehold_core::backend::LockBackend;
 use leasehold_core::{Holder, LockKey, LockOptions};
 
-use crate::case::{Need, Subject};
 use crate::fault::FaultKind;
+use crate::need::Need;
+use crate::subject::Subject;
 
 /// Connects the suite to a store.
 ///
@@ -82,7 +83,7 @@ pub trait Harness: Send + Sync + Sized + 'static {
     }
 
     /// Returns the holder of `key` by reading the store directly, without the backend.
-    async fn witness(&self, key: &LockKey) -> Option<Holder>;
+    async fn probe(&self, key: &LockKey) -> Option<Holder>;
 
     /// Returns the time limits of the suite. The default is [`Timing::exact`] in driven and virtual
     /// time, and [`Timing::new`] in real time.
@@ -123,11 +124,11 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// Waits until the store has sent all notifications of earlier changes to its clients.
     ///
     /// The suite calls this method only in [driven time](Time::Driven). The default implementation
-    /// calls [`witness`](Self::witness) once, because most stores send notifications before they
+    /// calls [`probe`](Self::probe) once, because most stores send notifications before they
     /// reply to a later request.
     async fn flush_news(&self) {
         let unused = LockKey::new("conformance/unused").expect("it is short and plain");
-        self.witness(&unused).await;
+        self.probe(&unused).await;
     }
 
     /// Returns a function that requests a reply from the store, which the suite uses to detect
@@ -136,7 +137,7 @@ pub trait Harness: Send + Sync + Sized + 'static {
     ///
     /// The suite calls the function every few milliseconds while it measures time. By default, only
     /// the machine that runs the suite is observed.
-    fn pulse(&self) -> Box<dyn FnMut() + Send> {
+    fn heartbeat(&self) -> Box<dyn FnMut() + Send> {
         Box::new(|| {})
     }
 

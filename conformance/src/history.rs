@@ -2,8 +2,8 @@
 //!
 //! A [`Population`](population::Population) of processes uses one store. Each process calls
 //! [`worker::run`], and reports to a [`Record`](record::Record) which locks it considers held.
-//! [`History::check`](checker::History::check) creates a [`Run`](run::Run) from the record, with all
-//! violated guarantees. A [`Summary`](summary::Summary) displays the run.
+//! [`History::check`](checker::History::check) creates a [`Run`](run::Run) from the record, with
+//! all violated guarantees. A [`Summary`](summary::Summary) displays the run.
 //!
 //! `leasehold verify` and the fault campaign of the repository use this module. The simulation of
 //! the repository records its history with the same [`event`]s and checks it with the same

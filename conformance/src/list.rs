@@ -1,15 +1,16 @@
 //! The list of all cases.
 
-use crate::case::{Body, Case, Subject};
+use crate::case::{Body, Case};
 use crate::harness::Harness;
 use crate::model;
 use crate::profile::Profile;
 use crate::stalls::Ending;
+use crate::subject::Subject;
 
 /// The subjects, under the names that the list uses.
 #[expect(non_upper_case_globals, reason = "the list below uses these lowercase names")]
 mod subject {
-    use crate::case::Subject;
+    use crate::subject::Subject;
 
     pub(super) const layers: Subject = Subject::Layers;
     pub(super) const load: Subject = Subject::Load;
@@ -20,12 +21,13 @@ mod subject {
 /// The needs, under the names that the list uses.
 #[expect(non_upper_case_globals, reason = "the list below uses the names of the fault kinds")]
 mod need {
-    use crate::case::Need;
-    pub(super) use crate::case::Need::*;
     use crate::fault::FaultKind;
+    use crate::need::Need;
+    pub(super) use crate::need::Need::*;
 
     pub(super) const ConnectionsKilled: Need = Fault(FaultKind::ConnectionsKilled);
     pub(super) const NetworkSilent: Need = Fault(FaultKind::NetworkSilent);
+    pub(super) const ReadOnly: Need = Fault(FaultKind::ReadOnly);
     pub(super) const ServerKilled: Need = Fault(FaultKind::ServerKilled);
     pub(super) const ServerStopped: Need = Fault(FaultKind::ServerStopped);
 }
@@ -93,8 +95,8 @@ cases! {
         many_tasks_never_overlap: load [1];
         many_clients_never_overlap: load [2];
         a_held_lock_is_refused_at_once: store [3];
-        a_refusal_names_the_holder_and_the_time_left: store [] needs Inspect;
-        a_refused_caller_is_told_the_holder: store [] needs Inspect;
+        a_refusal_names_the_holder_and_the_time_left: store [] needs Admin;
+        a_refused_caller_is_told_the_holder: store [] needs Admin;
         similar_names_are_different_locks: store [4];
         one_name_is_one_lock_for_all_clients: store [5];
         an_expired_lease_has_one_successor: store [7];
@@ -125,7 +127,7 @@ cases! {
         an_unconfirmed_lease_is_held_again_once_a_renewal_succeeds: layers [];
         renewals_go_on_over_a_new_connection: network [25] needs ConnectionsKilled;
         a_short_silence_costs_no_lock: network [25] needs NetworkSilent;
-        a_definite_no_is_a_loss_at_once_and_the_end_of_renewals: layers [26, 98] needs ForceRelease;
+        a_definite_no_is_a_loss_at_once_and_the_end_of_renewals: layers [26, 98] needs Admin;
         an_acknowledgement_after_the_deadline_revives_nothing: layers [27];
         a_renewal_that_races_a_release_never_brings_the_key_back: store [28];
         nothing_is_renewed_after_its_release: layers [29];
@@ -166,7 +168,7 @@ cases! {
         tokens_follow_real_time_across_clients: store [51];
         tokens_survive_renewals: store [52];
         tokens_increase_after_expiry: store [53];
-        tokens_increase_after_a_forced_release: store [53] needs ForceRelease;
+        tokens_increase_after_a_forced_release: store [53] needs Admin;
         a_repeated_request_has_the_token_of_the_live_grant: store [54];
         tokens_of_different_keys_have_no_order: store [55];
         a_resource_that_checks_tokens_refuses_a_late_holder: store [56, 99];
@@ -179,7 +181,7 @@ cases! {
         entering_again_is_no_request_and_no_new_token: layers [52];
         an_inner_release_leaves_the_lock_and_its_renewal: layers [64];
         the_depth_limit_is_an_error_at_once: layers [65];
-        a_loss_is_the_loss_of_all_levels: layers [66] needs ForceRelease;
+        a_loss_is_the_loss_of_all_levels: layers [66] needs Admin;
         a_lost_reply_does_not_spoil_the_count: layers [67];
         a_plain_mutex_never_enters_again: layers [68];
         joined_calls_of_one_owner_share_the_lock: layers [];
@@ -189,8 +191,8 @@ cases! {
         spare_tokens_belong_to_one_grant: store [];
         a_caller_that_leaves_with_the_lease_in_hand_passes_it_on: layers [];
         the_last_caller_to_leave_gives_the_lease_back: layers [];
-        a_lost_lease_is_not_passed_on: layers [] needs ForceRelease;
-        a_loss_is_only_the_present_holders: layers [] needs ForceRelease;
+        a_lost_lease_is_not_passed_on: layers [] needs Admin;
+        a_loss_is_only_the_present_holders: layers [] needs Admin;
         other_processes_get_their_turn: store [];
         processes_that_want_it_all_the_time_get_fair_shares: store [] needs Queue;
         a_former_owner_does_not_enter_again: layers [];
@@ -200,7 +202,7 @@ cases! {
     waiting {
         a_release_wakes_a_waiter: store [70] needs Push;
         a_lease_after_a_wait_lasts_like_any_other: store [];
-        a_forced_release_wakes_a_waiter: store [70] needs Push, ForceRelease;
+        a_forced_release_wakes_a_waiter: store [70] needs Push, Admin;
         a_waiter_without_any_news_polls: layers [70, 71];
         a_release_just_before_the_waiting_is_not_missed: store [72] needs Push;
         a_lost_connection_costs_a_waiter_nothing: network [73] needs Push, ConnectionsKilled;
@@ -228,16 +230,16 @@ cases! {
         any_fault_at_any_step_leaves_the_key_usable: layers [94];
     }
     lost {
-        a_loss_shows_in_every_way: layers [95] needs ForceRelease;
+        a_loss_shows_in_every_way: layers [95] needs Admin;
         a_silent_network_is_a_loss_by_the_deadline: network [96] needs NetworkSilent;
         a_frozen_store_is_a_loss_by_the_deadline: network [96, 148, 149] needs ServerStopped;
-        a_deleted_key_is_a_loss_by_the_next_renewal: store [97] needs ForceRelease;
-        a_stolen_key_is_a_loss_at_once_where_the_store_tells: store [97, 98] needs Push, ForceRelease;
-        a_theft_during_a_renewal_is_a_loss_at_once_too: store [97, 98] needs Push, ForceRelease;
+        a_deleted_key_is_a_loss_by_the_next_renewal: store [97] needs Admin;
+        a_stolen_key_is_a_loss_at_once_where_the_store_tells: store [97, 98] needs Push, Admin;
+        a_theft_during_a_renewal_is_a_loss_at_once_too: store [97, 98] needs Push, Admin;
         passing_errors_are_no_loss: layers [100];
-        a_loss_is_seen_however_late_one_asks: layers [101] needs ForceRelease;
-        a_loss_lets_others_of_the_process_in: layers [] needs ForceRelease;
-        work_that_ends_in_time_is_returned: layers [95] needs ForceRelease;
+        a_loss_is_seen_however_late_one_asks: layers [101] needs Admin;
+        a_loss_lets_others_of_the_process_in: layers [] needs Admin;
+        work_that_ends_in_time_is_returned: layers [95] needs Admin;
     }
     retry {
         pauses_grow_and_are_random: layers [103];
@@ -248,17 +250,18 @@ cases! {
         attempts_can_be_counted: layers [106];
         a_repeated_request_is_not_in_its_own_way: store [107];
         releases_and_renewals_may_be_repeated_for_ever: store [108];
+        a_write_that_the_store_rejects_is_not_an_unknown_outcome: network [] needs ReadOnly;
     }
     bad_input {
         odd_names_are_locks_of_their_own: store [190, 191];
         long_names_are_kept_whole_or_refused: store [190];
-        odd_descriptions_are_refused_or_kept_whole: store [192] needs Inspect;
+        odd_descriptions_are_refused_or_kept_whole: store [192] needs Admin;
         impossible_settings_are_refused_before_any_request: layers [193];
         the_longest_durations_do_not_overflow: layers [183];
         lease_ids_stay_secret: store [198];
-        a_forced_release_is_the_operators_and_names_the_holder: store [201] needs ForceRelease, Inspect;
-        a_forced_release_of_one_lease_spares_its_successor: store [201] needs ForceRelease;
-        a_forced_release_of_one_lease_spares_the_other_holders: store [201] needs ForceRelease, Inspect, Units;
+        a_forced_release_is_the_operators_and_names_the_holder: store [201] needs Admin;
+        a_forced_release_of_one_lease_spares_its_successor: store [201] needs Admin;
+        a_forced_release_of_one_lease_spares_the_other_holders: store [201] needs Admin, Units;
     }
     fair {
         claims_are_served_in_order_of_arrival: store [123] needs Queue;
@@ -277,18 +280,18 @@ cases! {
         a_fair_wait_may_be_dropped_at_any_point: store [82, 86] needs Queue;
     }
     inspection {
-        each_kind_of_lock_is_told: store [] needs Units, Inspect;
-        a_downgrade_is_seen: store [] needs Units, Queue, Inspect;
-        a_holder_has_the_token_of_its_guard: store [] needs Units, Inspect;
-        a_holder_is_seen_to_age: store [] needs Units, Inspect;
-        claims_in_the_queue_are_listed_in_order: store [] needs Queue, Inspect;
-        keys_in_use_are_listed_and_no_others: store [] needs List;
-        keys_of_all_kinds_are_listed: store [] needs List, Queue, Units;
-        many_keys_are_listed_page_by_page: store [] needs List;
+        each_kind_of_lock_is_told: store [] needs Units, Admin;
+        a_downgrade_is_seen: store [] needs Units, Queue, Admin;
+        a_holder_has_the_token_of_its_guard: store [] needs Units, Admin;
+        a_holder_is_seen_to_age: store [] needs Units, Admin;
+        claims_in_the_queue_are_listed_in_order: store [] needs Queue, Admin;
+        keys_in_use_are_listed_and_no_others: store [] needs Admin;
+        keys_of_all_kinds_are_listed: store [] needs Admin, Queue, Units;
+        many_keys_are_listed_page_by_page: store [] needs Admin;
     }
     rw_lock {
         readers_share_and_a_writer_is_alone: store [110] needs Units, Queue;
-        a_refused_reader_or_writer_is_told_a_holder: store [] needs Units, Queue, Inspect;
+        a_refused_reader_or_writer_is_told_a_holder: store [] needs Units, Queue, Admin;
         waiting_readers_enter_together: store [111] needs Units, Queue;
         a_dead_reader_keeps_a_writer_out_for_its_own_ttl_only: store [112, 113] needs Units, Queue;
         readers_that_come_and_go_do_not_starve_a_writer: store [114] needs Units, Queue;
@@ -307,13 +310,13 @@ cases! {
         all_permits_of_a_request_are_granted_or_none: store [91] needs Units;
         an_acquisition_of_permits_may_be_dropped_at_any_point: store [91] needs Units;
         a_lost_permit_comes_back_once: store [118] needs Units;
-        a_stolen_permit_is_a_loss_at_once_where_the_store_tells: store [97, 98] needs Units, ForceRelease, Push;
+        a_stolen_permit_is_a_loss_at_once_where_the_store_tells: store [97, 98] needs Units, Admin, Push;
         each_holder_has_its_own_ttl: store [112] needs Units;
         permits_are_renewed_while_they_are_held: store [] needs Units;
         a_renewal_gives_units_back_and_takes_none: store [] needs Units;
         a_free_permit_is_refused_only_for_the_sake_of_a_waiter: store [] needs Units;
         a_release_wakes_a_waiter: store [70] needs Units, Push;
-        a_refusal_tells_of_the_lease_that_ends_first: store [] needs Units, Inspect;
+        a_refusal_tells_of_the_lease_that_ends_first: store [] needs Units, Admin;
         a_waiter_that_is_served_has_left_the_queue: store [] needs Units, Queue;
         clients_may_name_different_limits: store [119] needs Units;
         impossible_numbers_are_refused_at_once: store [120] needs Units;
@@ -321,16 +324,16 @@ cases! {
         a_key_is_one_kind_of_lock_at_a_time: store [196] needs Units;
     }
     revocation {
-        a_holder_that_is_asked_back_learns_of_it_and_goes_on: store [] needs Revocation;
-        a_holder_is_told_at_once_where_the_store_tells: store [] needs Revocation, Push;
-        the_next_holder_is_not_asked: store [] needs Revocation;
-        a_request_ends_with_the_lease_that_it_was_for: store [] needs Revocation;
-        a_waiter_that_queued_meanwhile_is_not_asked: store [] needs Revocation, Queue;
-        a_request_stands_until_the_last_lease_would_end: store [] needs Revocation, Units;
-        all_holders_of_a_key_are_asked: store [] needs Revocation, Units;
-        one_holder_can_be_asked_without_the_others: store [] needs Revocation, Units;
-        a_request_to_one_holder_spares_its_successor: store [] needs Revocation;
-        all_holders_of_a_key_are_told_at_once_where_the_store_tells: store [] needs Revocation, Units, Push;
+        a_holder_that_is_asked_back_learns_of_it_and_goes_on: store [] needs Admin;
+        a_holder_is_told_at_once_where_the_store_tells: store [] needs Admin, Push;
+        the_next_holder_is_not_asked: store [] needs Admin;
+        a_request_ends_with_the_lease_that_it_was_for: store [] needs Admin;
+        a_waiter_that_queued_meanwhile_is_not_asked: store [] needs Admin, Queue;
+        a_request_stands_until_the_last_lease_would_end: store [] needs Admin, Units;
+        all_holders_of_a_key_are_asked: store [] needs Admin, Units;
+        one_holder_can_be_asked_without_the_others: store [] needs Admin, Units;
+        a_request_to_one_holder_spares_its_successor: store [] needs Admin;
+        all_holders_of_a_key_are_told_at_once_where_the_store_tells: store [] needs Admin, Units, Push;
     }
     together {
         all_keys_are_granted_or_none: store [] needs Together;
@@ -342,15 +345,15 @@ cases! {
         crossing_sets_never_overlap: store [] needs Together;
     }
     membership {
-        a_renewal_raises_the_floor: store [] needs Membership;
-        a_floor_without_its_lease_is_refused: store [] needs Membership;
-        a_wish_for_a_token_is_heeded_within_reach: store [] needs Membership;
-        a_wish_far_ahead_uses_up_no_tokens: store [] needs Membership;
-        a_store_knows_its_identity_and_its_floor: store [] needs Membership;
-        a_claim_under_a_charter_needs_an_enlisted_store: store [] needs Membership;
-        an_enlistment_raises_the_floor_of_all_keys: store [] needs Membership;
-        an_enlistment_of_another_store_changes_nothing: store [] needs Membership;
-        an_enlistment_under_another_charter_changes_nothing: store [] needs Membership;
+        a_renewal_raises_the_minimum_token: store [] needs Member;
+        a_minimum_token_without_its_lease_is_refused: store [] needs Member;
+        a_requested_token_within_reach_is_granted: store [] needs Member;
+        a_requested_token_far_ahead_is_ignored: store [] needs Member;
+        a_store_reports_its_identity_and_its_minimum_token: store [] needs Member;
+        a_vote_needs_a_member_of_its_quorum: store [] needs Member;
+        a_join_request_raises_the_minimum_token_of_all_keys: store [] needs Member;
+        a_join_request_for_another_store_changes_nothing: store [] needs Member;
+        a_join_request_of_another_quorum_changes_nothing: store [] needs Member;
     }
     lock_delay {
         a_lost_lock_stays_closed_for_the_delay: layers [];
@@ -366,7 +369,7 @@ cases! {
         a_wait_for_the_last_part_may_be_dropped_at_any_point: layers [87];
         keys_named_in_opposite_orders_never_deadlock: store [126];
         one_wait_covers_all_parts: layers [];
-        the_loss_of_one_part_is_the_loss_of_the_whole: layers [] needs ForceRelease;
+        the_loss_of_one_part_is_the_loss_of_the_whole: layers [] needs Admin;
         tokens_of_each_part_increase: store [];
         parts_may_be_of_different_kinds: store [] needs Units, Queue;
     }
@@ -377,14 +380,14 @@ cases! {
         a_wait_for_a_segment_may_be_dropped_at_any_point: layers [];
     }
     election {
-        at_most_one_leads_at_a_time: store [127] needs Units, Queue, Inspect;
-        a_resignation_hands_over_at_once: store [127] needs Units, Queue, Inspect;
-        a_dead_leader_is_succeeded_within_a_ttl_and_knew_before: store [127] needs Units, Queue, Inspect;
-        a_proclamation_is_seen_by_all: store [] needs Units, Queue, Inspect;
-        an_observer_is_told_of_every_change: store [] needs Units, Queue, Inspect;
-        an_observer_is_told_at_once_where_the_store_tells: store [] needs Units, Queue, Inspect, Push;
-        an_observer_without_news_looks_all_the_same: layers [] needs Units, Queue, Inspect;
-        an_observer_sees_a_leader_die: store [] needs Units, Queue, Inspect;
-        a_campaign_may_be_dropped_at_any_point: store [] needs Units, Queue, Inspect;
+        at_most_one_leads_at_a_time: store [127] needs Units, Queue, Admin;
+        a_resignation_hands_over_at_once: store [127] needs Units, Queue, Admin;
+        a_dead_leader_is_succeeded_within_a_ttl_and_knew_before: store [127] needs Units, Queue, Admin;
+        a_proclamation_is_seen_by_all: store [] needs Units, Queue, Admin;
+        an_observer_is_told_of_every_change: store [] needs Units, Queue, Admin;
+        an_observer_is_told_at_once_where_the_store_tells: store [] needs Units, Queue, Admin, Push;
+        an_observer_without_news_looks_all_the_same: layers [] needs Units, Queue, Admin;
+        an_observer_sees_a_leader_die: store [] needs Units, Queue, Admin;
+        a_campaign_may_be_dropped_at_any_point: store [] needs Units, Queue, Admin;
     }
 }

@@ -1,30 +1,29 @@
 //! Runs random operations on the store and on the state machine that specifies its behavior, and
 //! compares the results.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::env;
 use std::fmt::Write;
 use std::mem;
-use std::num::NonZeroU64;
 use std::time::Duration;
 
-use leasehold_core::admin::Inspection;
 use leasehold_core::backend::{
-    Attempt, AttemptAll, Claim, Contention, Feature, Fingerprint, Grant, Lease, LeaseId,
-    LockBackend, Patience, Renewal, Share,
+    Attempt, AttemptAll, Claim, Contention, Feature, Fingerprint, Grant, Inspection, Lease,
+    LeaseId, LockBackend, Mode, Patience, Renewal, Reply, Request,
 };
 use leasehold_core::clock::Instant;
-use leasehold_core::memory::{Machine, Op, Outcome as Specified};
+use leasehold_core::memory::Machine;
 use leasehold_core::{Error, ErrorKind, Holder, LockKey};
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-use crate::case::{Need, Outcome};
 use crate::cases::{grant, waiting_is_queueing};
 use crate::driven::Observed;
 use crate::harness::Time;
+use crate::need::{Need, Outcome};
 use crate::pool::Sharing;
 use crate::profile::Profile;
 use crate::run;
@@ -54,11 +53,11 @@ const KEYS: usize = 2;
 const LEASES: usize = 4;
 
 /// The modes in which the leases of a key are requested.
-type Shares = [Share; LEASES];
+type Modes = [Mode; LEASES];
 
 /// Exclusive locks.
 pub(crate) fn mutexes_agree_with_the_specification(store: Profile) -> Outcome {
-    agrees(store, [Share::Whole; LEASES], NEEDS)
+    agrees(store, [Mode::Exclusive; LEASES], NEEDS)
 }
 
 /// Claims of one to three permits out of three, and one claim with a smaller limit.
@@ -70,33 +69,35 @@ pub(crate) fn semaphores_agree_with_the_specification(store: Profile) -> Outcome
 pub(crate) fn rw_locks_agree_with_the_specification(store: Profile) -> Outcome {
     agrees(
         store,
-        [Share::READER, Share::READER, Share::WRITER, Share::WRITER],
+        [Mode::READER, Mode::READER, Mode::WRITER, Mode::WRITER],
         NEEDS_OF_READERS_AND_WRITERS,
     )
 }
 
 /// Claims of different lock types on the same key.
 pub(crate) fn mixed_kinds_agree_with_the_specification(store: Profile) -> Outcome {
-    agrees(store, [Share::Whole, Share::Whole, permits(1, 1), permits(1, 2)], NEEDS_OF_PERMITS)
+    agrees(
+        store,
+        [Mode::Exclusive, Mode::Exclusive, permits(1, 1), permits(1, 2)],
+        NEEDS_OF_PERMITS,
+    )
 }
 
-const fn permits(units: u32, limit: u32) -> Share {
-    Share::Units { units, limit }
+const fn permits(units: u32, limit: u32) -> Mode {
+    Mode::Units { units, limit }
 }
 
-/// The needs of the models. A model also runs the operations of each optional feature that the
-/// backend declares.
+/// The needs of the models. A model also runs the operations of each optional feature and facet
+/// that the backend supports.
 pub(crate) const NEEDS: &[Need] = &[Need::Advance];
 pub(crate) const NEEDS_OF_PERMITS: &[Need] = &[Need::Advance, Need::Units];
 pub(crate) const NEEDS_OF_READERS_AND_WRITERS: &[Need] = &[Need::Advance, Need::Queue, Need::Units];
 
-/// The optional features that a model uses.
+/// The optional features and facets that a model uses.
 #[derive(Clone, Copy, Debug)]
 struct Features {
-    force_release: bool,
-    inspect: bool,
+    admin: bool,
     queue: bool,
-    revocation: bool,
     together: bool,
     units: bool,
     /// Whether the store queues callers that only wait. The model uses such claims only if the
@@ -106,15 +107,13 @@ struct Features {
 }
 
 impl Features {
-    async fn of(scene: &Scene, backend: &Observed, shares: Shares) -> Self {
+    async fn of(scene: &Scene, backend: &Observed, modes: Modes) -> Self {
         let capabilities = backend.capabilities();
-        let is_queueing = waiting_is_queueing(scene, Share::Whole).await;
-        let shows_waiters = shares[3].is_whole() && shows_waiter(scene, backend).await;
+        let is_queueing = waiting_is_queueing(scene, Mode::Exclusive).await;
+        let shows_waiters = modes[3].is_mutex() && shows_waiter(scene, backend).await;
         Self {
-            force_release: capabilities.supports(Feature::ForceRelease),
-            inspect: capabilities.supports(Feature::Inspect),
+            admin: backend.admin().is_some(),
             queue: capabilities.supports(Feature::Queue),
-            revocation: capabilities.supports(Feature::Revocation),
             together: capabilities.supports(Feature::Together),
             units: capabilities.supports(Feature::Units),
             waits: scene.time() != Time::Real && is_queueing && !shows_waiters,
@@ -132,17 +131,17 @@ impl Features {
     }
 }
 
-/// Returns whether the store shows the waiter for which it reserves a free key as the holder. In the
-/// specification, nobody holds a reserved key. The model of mutexes does not use waiting claims on
-/// such a store.
+/// Returns whether the store shows the waiter for which it reserves a free key as the holder. In
+/// the specification, nobody holds a reserved key. The model of mutexes does not use waiting claims
+/// on such a store.
 async fn shows_waiter(scene: &Scene, backend: &Observed) -> bool {
     let key = scene.key();
     let [holder, waiter, newcomer] = std::array::from_fn(|_| scene.lease(&key));
     grant(backend, &holder).await;
     let waits = Claim::new(waiter.clone()).with_patience(Patience::Waits);
-    backend.try_acquire(&waits).await.unwrap();
+    backend.acquire(&waits).await.unwrap();
     backend.release(&holder).await.unwrap();
-    let attempt = backend.try_acquire(&Claim::new(newcomer.clone())).await.unwrap();
+    let attempt = backend.acquire(&Claim::new(newcomer.clone())).await.unwrap();
     for lease in [waiter, newcomer] {
         backend.release(&lease).await.unwrap();
     }
@@ -215,13 +214,13 @@ fn step(features: Features) -> impl Strategy<Value = Step> {
         }),
         3 => which.clone().prop_map(|(key, lease, steps)| Step::Renew { key, lease, steps }),
         3 => which.prop_map(|(key, lease, _)| Step::Release { key, lease }),
-        u32::from(features.revocation) => meant.clone().prop_map(|(key, lease)| {
+        u32::from(features.admin) => meant.clone().prop_map(|(key, lease)| {
             Step::RequestRevocation { key, lease }
         }),
-        u32::from(features.force_release) => meant.prop_map(|(key, lease)| {
+        u32::from(features.admin) => meant.prop_map(|(key, lease)| {
             Step::ForceRelease { key, lease }
         }),
-        u32::from(features.inspect) => key.prop_map(|key| Step::Inspect { key }),
+        u32::from(features.admin) => key.prop_map(|key| Step::Inspect { key }),
         3 => steps.prop_map(|steps| Step::Advance { steps }),
         3 * u32::from(features.waits) => Just(Step::Pause),
     ]
@@ -229,7 +228,7 @@ fn step(features: Features) -> impl Strategy<Value = Step> {
 
 /// Checks that the store and the state machine return the same results for random requests at
 /// random times.
-fn agrees(store: Profile, shares: Shares, needs: &[Need]) -> Outcome {
+fn agrees(store: Profile, modes: Modes, needs: &[Need]) -> Outcome {
     let runtime = store.runtime();
     let (scene, backend, features) = runtime.block_on(async {
         let scene = Scene::start(store, Sharing::Later).await;
@@ -240,7 +239,7 @@ fn agrees(store: Profile, shares: Shares, needs: &[Need]) -> Outcome {
         let (backend, features) = scene
             .run(async {
                 let backend = scene.backend().await;
-                let features = Features::of(&scene, &backend, shares).await;
+                let features = Features::of(&scene, &backend, modes).await;
                 (backend, features)
             })
             .await;
@@ -252,11 +251,11 @@ fn agrees(store: Profile, shares: Shares, needs: &[Need]) -> Outcome {
     let seed = seed();
     let mut runner = TestRunner::new_with_rng(config, random(seed));
     let outcome = runner.run(&vec(step(features), 1..LONGEST), |steps| {
-        let pair = Pair::new(&scene, &backend, features, shares);
+        let pair = Pair::new(&scene, &backend, features, modes);
         runtime.block_on(scene.run(pair.compare(&steps)))
     });
     if let Err(failure) = outcome {
-        panic!("{}", explain(&store, shares, &failure, seed));
+        panic!("{}", explain(&store, modes, &failure, seed));
     }
     scene.give_back();
     Ok(())
@@ -279,7 +278,7 @@ fn random(seed: u64) -> TestRng {
 }
 
 /// Describes a failure, with the shortest sequence that fails and the seed to repeat the failure.
-fn explain(store: &Profile, shares: Shares, failure: &TestError<Vec<Step>>, seed: u64) -> String {
+fn explain(store: &Profile, modes: Modes, failure: &TestError<Vec<Step>>, seed: u64) -> String {
     let TestError::Fail(reason, steps) = failure else { return failure.to_string() };
     let mut text = format!(
         "{} differs from the specification after {} steps: {reason}\n",
@@ -289,9 +288,12 @@ fn explain(store: &Profile, shares: Shares, failure: &TestError<Vec<Step>>, seed
     for (number, step) in steps.iter().enumerate() {
         writeln!(text, "  {}. {step:?}", number + 1).expect("a string accepts all text");
     }
-    writeln!(text, "The leases of each key are {shares:?}.").expect("a string accepts all text");
+    writeln!(text, "The leases of each key are {modes:?}.").expect("a string accepts all text");
     text + &format!("To repeat this failure, run the case with {SEED}={seed}.")
 }
+
+/// What the store or its specification returns.
+type Answer = Result<Reply, Error>;
 
 /// The store and its specification.
 struct Pair<'a> {
@@ -301,16 +303,16 @@ struct Pair<'a> {
     machine: Machine,
     now: Instant,
     leases: Vec<Vec<Lease>>,
-    last_tokens: [u64; KEYS],
+    last_tokens: HashMap<LockKey, u64>,
     /// The time of the last revocation request to a single holder, by lease.
     asked_alone: HashMap<LeaseId, Instant>,
 }
 
 impl<'a> Pair<'a> {
-    fn new(scene: &'a Scene, backend: &'a Observed, features: Features, shares: Shares) -> Self {
+    fn new(scene: &'a Scene, backend: &'a Observed, features: Features, modes: Modes) -> Self {
         let leases = (0..KEYS).map(|_| {
             let key = scene.key();
-            shares.map(|share| Lease::new(&key, STEP).with_share(share)).to_vec()
+            modes.map(|mode| Lease::new(&key, STEP).with_mode(mode)).to_vec()
         });
         Self {
             scene,
@@ -319,7 +321,7 @@ impl<'a> Pair<'a> {
             machine: Machine::default(),
             now: Instant::from_zero(Duration::ZERO),
             leases: leases.collect(),
-            last_tokens: [0; KEYS],
+            last_tokens: HashMap::new(),
             asked_alone: HashMap::new(),
         }
     }
@@ -337,7 +339,7 @@ impl<'a> Pair<'a> {
             self.step(step).await?;
         }
         for lease in self.leases.iter().flatten() {
-            self.backend.release(lease).await.map_err(store_failed)?;
+            self.backend.release(lease).await.map_err(failed)?;
         }
         Ok(())
     }
@@ -347,51 +349,33 @@ impl<'a> Pair<'a> {
             Step::Acquire { key, lease, steps, place } => {
                 let claim = Claim::new(self.leases[key][lease].clone().with_ttl(STEP * steps))
                     .with_patience(self.features.patience(lease, place));
-                let specified = self.machine.apply(Op::TryAcquire(&claim), self.now);
-                let found = self.found_attempt(key, self.backend.try_acquire(&claim).await)?;
-                let specified = match specified {
-                    Specified::Attempt(Attempt::Granted(_)) => granted(),
-                    specified => specified,
-                };
-                self.same(&specified, &found)
+                self.same(Request::Acquire(Cow::Owned(claim))).await
             }
             Step::AcquireAll { leases, steps } => self.acquire_all(leases, steps).await,
             Step::Downgrade { key, lease, steps } => {
                 let lease = &self.leases[key][lease];
-                let share = lease.share().capped_by(permits(1, 1));
-                self.renew(lease.clone().with_ttl(STEP * steps).with_share(share)).await
+                let mode = lease.mode().capped_by(permits(1, 1));
+                self.renew(lease.clone().with_ttl(STEP * steps).with_mode(mode)).await
             }
             Step::Renew { key, lease, steps } => {
                 self.renew(self.leases[key][lease].clone().with_ttl(STEP * steps)).await
             }
             Step::Release { key, lease } => {
-                let lease = &self.leases[key][lease];
-                let specified = self.machine.apply(Op::Release(lease), self.now);
-                let release = self.backend.release(lease).await.map_err(store_failed)?;
-                self.same(&specified, &Specified::Release(release))
+                let lease = self.leases[key][lease].clone();
+                self.same(Request::Release(Cow::Owned(lease))).await
             }
             Step::RequestRevocation { key, lease } => {
                 if let Some(lease) = lease {
                     self.asked_alone.insert(self.leases[key][lease].id(), self.now);
                 }
                 let (key, only) = (self.key(key), self.fingerprint(key, lease));
-                let specified = self.machine.apply(Op::RequestRevocation(&key, only), self.now);
-                let found = self.backend.request_revocation(&key, only).await;
-                let found = found.map_err(store_failed)?;
-                self.same(&specified, &Specified::Revocation(found))
+                self.same(Request::RequestRevocation(Cow::Owned(key), only)).await
             }
             Step::ForceRelease { key, lease } => {
                 let (key, only) = (self.key(key), self.fingerprint(key, lease));
-                let specified = self.machine.apply(Op::ForceRelease(&key, only), self.now);
-                let forced = self.backend.force_release(&key, only).await.map_err(store_failed)?;
-                self.same(&specified, &Specified::ForcedRelease(forced))
+                self.same(Request::ForceRelease(Cow::Owned(key), only)).await
             }
-            Step::Inspect { key } => {
-                let key = self.key(key);
-                let specified = self.machine.apply(Op::Inspect(&key), self.now);
-                let inspection = self.backend.inspect(&key).await.map_err(store_failed)?;
-                self.same(&specified, &Specified::Inspection(inspection))
-            }
+            Step::Inspect { key } => self.same(Request::Inspect(Cow::Owned(self.key(key)))).await,
             Step::Advance { steps } => {
                 self.pass(STEP * steps).await;
                 Ok(())
@@ -409,13 +393,12 @@ impl<'a> Pair<'a> {
     /// Makes an attempt and releases its lease. A store may notice only at an attempt that a queued
     /// claim could be granted, and this attempt makes all stores notice at the same time.
     async fn probe(&mut self, key: usize) -> Result<(), TestCaseError> {
-        let share = self.leases[key][0].share();
-        let claim = Claim::new(Lease::new(&self.key(key), STEP).with_share(share));
-        let specified = self.machine.apply(Op::TryAcquire(&claim), self.now);
-        let found = self.found_attempt(key, self.backend.try_acquire(&claim).await)?;
-        self.same(&specified, &found)?;
-        self.machine.apply(Op::Release(claim.lease()), self.now);
-        self.backend.release(claim.lease()).await.map_err(store_failed)?;
+        let mode = self.leases[key][0].mode();
+        let claim = Claim::new(Lease::new(&self.key(key), STEP).with_mode(mode));
+        let lease = claim.lease().clone();
+        self.same(Request::Acquire(Cow::Owned(claim))).await?;
+        self.machine.apply(&Request::Release(Cow::Borrowed(&lease)), self.now).map_err(failed)?;
+        self.backend.release(&lease).await.map_err(failed)?;
         Ok(())
     }
 
@@ -432,74 +415,62 @@ impl<'a> Pair<'a> {
         leases: [usize; KEYS],
         steps: u32,
     ) -> Result<(), TestCaseError> {
-        let claims = std::array::from_fn::<_, KEYS, _>(|key| {
-            let lease = &self.leases[key][leases[key]];
-            Claim::new(lease.clone().with_ttl(STEP * steps))
-                .with_patience(self.features.patience(leases[key], 1))
-        });
-        let possible = claims.iter().all(|claim| claim.share().is_whole());
-        if !possible {
-            return Ok(());
+        let claims: Vec<Claim> = leases
+            .into_iter()
+            .zip(&self.leases)
+            .map(|(lease, of_key)| {
+                Claim::new(of_key[lease].clone().with_ttl(STEP * steps))
+                    .with_patience(self.features.patience(lease, 1))
+            })
+            .collect();
+        if claims.iter().all(|claim| claim.mode().is_mutex()) {
+            self.same(Request::AcquireAll(Cow::Owned(claims))).await?;
         }
-        let specified = match self.machine.apply(Op::TryAcquireAll(&claims), self.now) {
-            Specified::AttemptAll(AttemptAll::Granted(grants)) => all_granted(grants.len()),
-            specified => specified,
-        };
-        let found = match self.backend.try_acquire_all(&claims).await {
-            Ok(AttemptAll::Granted(grants)) => {
-                for (key, grant) in grants.iter().enumerate() {
-                    self.newer(key, grant)?;
-                }
-                all_granted(grants.len())
-            }
-            Ok(held) => Specified::AttemptAll(held),
-            Err(error) => wrong_type(error)?,
-        };
-        self.same(&specified, &found)
+        Ok(())
     }
 
     async fn renew(&mut self, lease: Lease) -> Result<(), TestCaseError> {
-        let specified = self.machine.apply(Op::Renew(&lease), self.now);
-        let renewal = self.backend.renew(&lease).await.map_err(store_failed)?;
         // A store may forget a revocation request to a single holder once the original lease would
         // have expired. The holder has renewed the lease before that.
-        let may_be_forgotten = self.asked_alone.get(&lease.id()).is_some_and(|at| *at < self.now);
-        if may_be_forgotten
-            && specified == Specified::Renewal(Renewal::RevocationRequested)
-            && renewal == Renewal::Renewed
-        {
-            return Ok(());
-        }
-        self.same(&specified, &Specified::Renewal(renewal))
+        let may_forget = self.asked_alone.get(&lease.id()).is_some_and(|at| *at < self.now);
+        let (specified, found) = self.replies(&Request::Renew(Cow::Owned(lease))).await?;
+        let is_forgotten = matches!(specified, Ok(Reply::Renewal(Renewal::RevocationRequested)))
+            && matches!(found, Ok(Reply::Renewal(Renewal::Renewed)));
+        if may_forget && is_forgotten { Ok(()) } else { self.compare_replies(&specified, &found) }
     }
 
-    fn found_attempt(
-        &mut self,
-        key: usize,
-        attempt: Result<Attempt, Error>,
-    ) -> Result<Specified, TestCaseError> {
-        match attempt {
-            Ok(Attempt::Granted(grant)) => {
-                self.newer(key, &grant)?;
-                Ok(granted())
-            }
-            Ok(held) => Ok(Specified::Attempt(held)),
-            Err(error) => wrong_type(error.with_key(&self.key(key))),
-        }
+    /// Sends a request to the store and to the specification, and compares the replies.
+    async fn same(&mut self, request: Request<'_>) -> Result<(), TestCaseError> {
+        let (specified, found) = self.replies(&request).await?;
+        self.compare_replies(&specified, &found)
+    }
+
+    /// Returns the replies of the specification and of the store.
+    async fn replies(&mut self, request: &Request<'_>) -> Result<(Answer, Answer), TestCaseError> {
+        let specified = self.machine.apply(request, self.now);
+        let found = request.send(self.backend).await;
+        self.newer(request, found.as_ref().map(Reply::grants).unwrap_or_default())?;
+        Ok((specified, found))
     }
 
     /// Tokens may differ from the specification but must increase.
-    fn newer(&mut self, key: usize, grant: &Grant) -> Result<(), TestCaseError> {
-        let last = &mut self.last_tokens[key];
-        let before = mem::replace(last, grant.token());
-        if grant.token() > before {
-            return Ok(());
+    fn newer<'g>(
+        &mut self,
+        request: &Request<'_>,
+        grants: impl IntoIterator<Item = &'g Grant>,
+    ) -> Result<(), TestCaseError> {
+        for (claim, grant) in request.claims().iter().zip(grants) {
+            let last = self.last_tokens.entry(claim.key().clone()).or_default();
+            let (before, found) = (mem::replace(last, grant.token()), grant.token());
+            if found <= before {
+                let message = format!("found the token {found}, expected more than {before}");
+                return Err(TestCaseError::fail(message));
+            }
         }
-        let found = grant.token();
-        Err(TestCaseError::fail(format!("found the token {found}, expected more than {before}")))
+        Ok(())
     }
 
-    fn same(&self, specified: &Specified, found: &Specified) -> Result<(), TestCaseError> {
+    fn compare_replies(&self, specified: &Answer, found: &Answer) -> Result<(), TestCaseError> {
         let (expected, found) = (self.comparable(specified), self.comparable(found));
         if found == expected {
             return Ok(());
@@ -507,33 +478,37 @@ impl<'a> Pair<'a> {
         Err(TestCaseError::fail(format!("found {found}, expected {expected}")))
     }
 
-    /// Formats an outcome for comparison, without the token and with times in whole steps.
-    fn comparable(&self, outcome: &Specified) -> String {
-        match outcome {
-            Specified::Attempt(Attempt::Granted(_)) => "a grant".to_owned(),
-            Specified::Attempt(Attempt::Held(contention)) => self.refused(contention),
-            Specified::AttemptAll(AttemptAll::Granted(_)) => "a grant of all keys".to_owned(),
-            Specified::AttemptAll(AttemptAll::Held { key, contention }) => {
+    /// Formats an answer for comparison, without the token and with times in whole steps.
+    fn comparable(&self, answer: &Answer) -> String {
+        let reply = match answer {
+            Err(error) if error.kind() == ErrorKind::WrongType => {
+                return format!("that {:?} is in use as another type of lock", error.key());
+            }
+            Err(error) => return error.to_string(),
+            Ok(reply) => reply,
+        };
+        match reply {
+            Reply::Attempt(Attempt::Granted(_)) => "a grant".to_owned(),
+            Reply::Attempt(Attempt::Held(contention)) => self.refused(contention),
+            Reply::AttemptAll(AttemptAll::Granted(grants)) => format!("{} grants", grants.len()),
+            Reply::AttemptAll(AttemptAll::Held { key, contention }) => {
                 format!("{key}: {}", self.refused(contention))
             }
-            Specified::ForcedRelease(forced) => {
+            Reply::ForcedRelease(forced) => {
                 let token = if forced.min_token().is_some() { "a token" } else { "no token" };
                 format!("the end of [{}] with {token}", holders(forced.ended()))
             }
-            Specified::Inspection(inspection) => {
+            Reply::Inspection(inspection) => {
                 let (units, by) = (inspection.units(), holders(Inspection::holders(inspection)));
                 format!("{units} units held by [{by}]")
             }
-            Specified::Release(release) => format!("{release:?}"),
-            Specified::Renewal(renewal) => format!("{renewal:?}"),
-            Specified::Revocation(revocation) => format!("{revocation:?}"),
             other => format!("{other:?}"),
         }
     }
 
     fn refused(&self, contention: &Contention) -> String {
         // If several leases expire in the same step, the store may report any of them.
-        let holder = contention.holder().filter(|_| self.features.inspect);
+        let holder = contention.holder().filter(|_| self.features.admin);
         let left = holder.and_then(Holder::remaining);
         // A store may report the waiter for which it reserves a free key as the holder.
         let left = left.filter(|left| *left > Patience::RESERVATION).map(steps);
@@ -542,23 +517,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-fn granted() -> Specified {
-    Specified::Attempt(Attempt::Granted(Grant::new(NonZeroU64::MIN)))
-}
-
-fn all_granted(count: usize) -> Specified {
-    Specified::AttemptAll(AttemptAll::Granted(vec![Grant::new(NonZeroU64::MIN); count]))
-}
-
-/// Converts the error for a key that is held as a different lock type.
-fn wrong_type(error: Error) -> Result<Specified, TestCaseError> {
-    match error.key() {
-        Some(key) if error.kind() == ErrorKind::WrongType => Ok(Specified::WrongType(key.clone())),
-        _ => Err(store_failed(error)),
-    }
-}
-
-fn store_failed(error: Error) -> TestCaseError {
+fn failed(error: Error) -> TestCaseError {
     TestCaseError::fail(error.to_string())
 }
 

@@ -201,7 +201,7 @@ mod tests {
             self.0.clone()
         }
 
-        async fn witness(&self, key: &LockKey) -> Option<Holder> {
+        async fn probe(&self, key: &LockKey) -> Option<Holder> {
             let inspection = LockClient::new(self.0.clone()).admin().inspect(key).await;
             inspection.unwrap().holders().first().cloned()
         }
@@ -219,12 +219,12 @@ mod tests {
             assert_eq!(STARTED.load(Ordering::Relaxed), 1);
             assert_eq!(STOPPED.load(Ordering::Relaxed), 0);
 
-            run_case::<Counted>("inspection", "many_keys_are_listed_page_by_page").unwrap();
-            run_case::<Counted>("inspection", "many_keys_are_listed_page_by_page").unwrap();
+            run_case::<Counted>("fencing", "tokens_strictly_increase").unwrap();
+            run_case::<Counted>("fencing", "tokens_strictly_increase").unwrap();
             assert_eq!(STARTED.load(Ordering::Relaxed), 2);
             assert_eq!(STOPPED.load(Ordering::Relaxed), 0);
 
-            run_case::<Counted>("membership", "a_renewal_raises_the_floor").unwrap();
+            run_case::<Counted>("membership", "a_renewal_raises_the_minimum_token").unwrap();
             assert_eq!(STARTED.load(Ordering::Relaxed), 3);
             assert_eq!(STOPPED.load(Ordering::Relaxed), 1);
 

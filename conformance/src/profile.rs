@@ -10,9 +10,10 @@ use leasehold_core::backend::LockBackend;
 use leasehold_core::{Holder, LockKey, LockOptions};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::case::{Need, Subject};
 use crate::fault::FaultKind;
 use crate::harness::{Groups, Harness, Rounds, Time, Timing};
+use crate::need::Need;
+use crate::subject::Subject;
 
 pub(crate) type Starting = Pin<Box<dyn Future<Output = Arc<dyn AnyHarness>> + Send>>;
 
@@ -76,9 +77,8 @@ impl Profile {
                 _ => Need::Selection,
             });
         }
-        let has = |need: &Need| match need.feature() {
-            Some(_) => !self.lacks.contains(need),
-            None => self.offers(*need),
+        let has = |need: &Need| {
+            if need.is_hook() { self.offers(*need) } else { !self.lacks.contains(need) }
         };
         needs.iter().copied().find(|need| !has(need))
     }
@@ -99,14 +99,14 @@ fn runs_everything() -> bool {
 pub(crate) trait AnyHarness: Send + Sync {
     async fn connect(&self) -> Arc<dyn LockBackend>;
     async fn connect_patiently(&self) -> Arc<dyn LockBackend>;
-    async fn witness(&self, key: &LockKey) -> Option<Holder>;
+    async fn probe(&self, key: &LockKey) -> Option<Holder>;
     fn timing(&self) -> Timing;
     fn options(&self) -> LockOptions;
     async fn disturb(&self, fault: FaultKind);
     async fn heal(&self);
     async fn advance_store(&self, by: Duration);
     async fn flush_news(&self);
-    fn pulse(&self) -> Box<dyn FnMut() + Send>;
+    fn heartbeat(&self) -> Box<dyn FnMut() + Send>;
     async fn advance(&self, keys: &[LockKey], time: Duration);
 }
 
@@ -120,8 +120,8 @@ impl<H: Harness> AnyHarness for H {
         Arc::new(Harness::connect_patiently(self).await)
     }
 
-    async fn witness(&self, key: &LockKey) -> Option<Holder> {
-        Harness::witness(self, key).await
+    async fn probe(&self, key: &LockKey) -> Option<Holder> {
+        Harness::probe(self, key).await
     }
 
     fn timing(&self) -> Timing {
@@ -148,8 +148,8 @@ impl<H: Harness> AnyHarness for H {
         Harness::flush_news(self).await;
     }
 
-    fn pulse(&self) -> Box<dyn FnMut() + Send> {
-        Harness::pulse(self)
+    fn heartbeat(&self) -> Box<dyn FnMut() + Send> {
+        Harness::heartbeat(self)
     }
 
     async fn advance(&self, keys: &[LockKey], time: Duration) {

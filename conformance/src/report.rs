@@ -5,9 +5,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::case::{Case, Skipped};
+use crate::case::Case;
 use crate::harness::Harness;
 use crate::list::cases;
+use crate::need::Skipped;
 
 /// The number of cases that run at the same time. Most cases spend most of their time waiting.
 const AT_ONCE: usize = 8;

@@ -6,14 +6,14 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::pin::Pin;
 
 use futures_util::FutureExt;
-use leasehold_core::backend::LockBackend;
 use tokio::time::timeout;
 
-use crate::case::{Need, Outcome, Skipped, Subject};
+use crate::need::{Need, Outcome, Skipped};
 use crate::pool::Sharing;
 use crate::profile::Profile;
 use crate::scene::Scene;
 use crate::stalls::{Measured, measure};
+use crate::subject::Subject;
 
 /// The time limit of a case, in TTLs. If the store never replies, the case fails.
 const CASE_TTLS: u32 = 60;
@@ -62,9 +62,9 @@ pub(crate) fn on_scene(
 
 /// Returns the cases with which a case may share its store.
 fn sharing(subject: Subject, needs: &[Need]) -> Sharing {
-    // A fault affects all cases on the store, and a case that lists keys finds the keys of other cases.
-    let disturbs = |need: &Need| matches!(need, Need::Fault(_) | Need::List);
-    if needs.contains(&Need::Membership) {
+    // A fault affects all cases on the store.
+    let disturbs = |need: &Need| matches!(need, Need::Fault(_));
+    if needs.contains(&Need::Member) {
         // A store never forgets the quorum that it joined.
         Sharing::Never
     } else if subject == Subject::Load || needs.iter().any(disturbs) {
@@ -74,16 +74,14 @@ fn sharing(subject: Subject, needs: &[Need]) -> Sharing {
     }
 }
 
-/// Returns an error for the first feature that the backend does not declare.
+/// Returns an error for the first feature or facet that the backend does not support.
 pub(crate) async fn require_features(scene: &Scene, needs: &[Need]) -> Outcome {
-    let features = needs.iter().filter(|need| need.feature().is_some());
-    for need in features {
-        let capabilities = scene.backend().await.capabilities();
-        if !need.feature().is_some_and(|feature| capabilities.supports(feature)) {
-            return Err(Skipped(*need));
-        }
+    let mut needs = needs.iter().filter(|need| !need.is_hook()).peekable();
+    if needs.peek().is_none() {
+        return Ok(());
     }
-    Ok(())
+    let backend = scene.backend().await;
+    needs.find(|need| !need.is_met_by(&backend)).map_or(Ok(()), |need| Err(Skipped(*need)))
 }
 
 #[cfg(test)]
@@ -114,7 +112,7 @@ mod tests {
             unreachable!("there is no store")
         }
 
-        async fn witness(&self, _key: &LockKey) -> Option<Holder> {
+        async fn probe(&self, _key: &LockKey) -> Option<Holder> {
             unreachable!("there is no store")
         }
     }

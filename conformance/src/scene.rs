@@ -193,16 +193,16 @@ impl Scene {
     /// In virtual and driven time, nothing stalls.
     pub(crate) fn stalls(&self) -> &Stalls {
         self.stalls.get_or_init(|| match self.store.time {
-            Time::Real => Stalls::watch_with(self.pulse()),
+            Time::Real => Stalls::watch_with(self.heartbeat()),
             Time::Driven | Time::Virtual => Stalls::none(),
         })
     }
 
-    fn pulse(&self) -> impl FnMut() + Send + use<> {
-        let (mut pulse, silent) = (self.used.harness.pulse(), Arc::clone(&self.silent));
+    fn heartbeat(&self) -> impl FnMut() + Send + use<> {
+        let (mut heartbeat, silent) = (self.used.harness.heartbeat(), Arc::clone(&self.silent));
         move || {
             if !silent.load(Ordering::Relaxed) {
-                pulse();
+                heartbeat();
             }
         }
     }
@@ -297,8 +297,8 @@ impl Scene {
     }
 
     /// Returns the holder of `key`, read directly from the store.
-    pub(crate) async fn witness(&self, key: &LockKey) -> Option<Holder> {
-        self.busy(self.used.harness.witness(key)).await
+    pub(crate) async fn probe(&self, key: &LockKey) -> Option<Holder> {
+        self.busy(self.used.harness.probe(key)).await
     }
 
     /// Causes a fault of the store or of the connections.
@@ -343,7 +343,7 @@ impl Scene {
     ///
     /// Panics if the key is not free after `within` plus the slack.
     pub(crate) async fn until_free(&self, key: &LockKey, within: Duration) {
-        let condition = async || self.witness(key).await.is_none();
+        let condition = async || self.probe(key).await.is_none();
         self.until("the key is free", within, condition).await;
     }
 
@@ -365,7 +365,7 @@ impl Scene {
                 panic!("{key} after the case: found {error}, expected a free key")
             });
             guard.release().await.expect("the lock can be released after the case");
-            found!(self.witness(&key).await, "the holder of {key} after the case").is(None);
+            found!(self.probe(&key).await, "the holder of {key} after the case").is(None);
         }
     }
 }

@@ -59,10 +59,10 @@ const MEASUREMENTS: usize = 3;
 ///
 /// The example for [`stalls`](self) observes a short sleep.
 #[derive(Debug)]
-pub struct Stalls(Vec<Witness>);
+pub struct Stalls(Vec<Observer>);
 
 /// The records of a thread.
-type Witness = Arc<Mutex<Beats>>;
+type Observer = Arc<Mutex<Beats>>;
 
 /// The threads of the processors, one per processor.
 static PROCESSORS: Mutex<Vec<Weak<Mutex<Beats>>>> = Mutex::new(Vec::new());
@@ -119,16 +119,16 @@ impl Stalls {
         Self::watch_with(|| {})
     }
 
-    /// Observes the machine and a server. A thread calls `pulse` after each sleep. `pulse` should
+    /// Observes the machine and a server. A thread calls `heartbeat` after each sleep. `heartbeat` should
     /// request a reply from the server, so that stalls of the server are recorded too.
     ///
     /// # Panics
     ///
     /// Panics if a thread cannot be started.
-    pub fn watch_with(pulse: impl FnMut() + Send + 'static) -> Self {
-        let mut witnesses = shared();
-        witnesses.push(witness(Processor::Any, USUAL, pulse));
-        Self(witnesses)
+    pub fn watch_with(heartbeat: impl FnMut() + Send + 'static) -> Self {
+        let mut observers = shared();
+        observers.push(observe(Processor::Any, USUAL, heartbeat));
+        Self(observers)
     }
 
     /// Observes only the processors, because a server may use other processors.
@@ -141,11 +141,11 @@ impl Stalls {
     #[cfg(all(feature = "history", target_os = "linux"))]
     pub(crate) fn watch_those_over(
         shortest: Duration,
-        pulse: impl FnMut() + Send + 'static,
+        heartbeat: impl FnMut() + Send + 'static,
     ) -> Self {
-        let mut witnesses = of_processors(shortest);
-        witnesses.push(witness(Processor::Any, shortest, pulse));
-        Self(witnesses)
+        let mut observers = of_processors(shortest);
+        observers.push(observe(Processor::Any, shortest, heartbeat));
+        Self(observers)
     }
 
     /// Creates an observation that never records a stall, for virtual time.
@@ -287,27 +287,27 @@ fn merged(spans: Vec<(Duration, Duration)>) -> Vec<(Duration, Duration)> {
 }
 
 /// Returns the processors' observers, which all observations share.
-fn shared() -> Vec<Witness> {
+fn shared() -> Vec<Observer> {
     let mut known = PROCESSORS.lock().unwrap_or_else(PoisonError::into_inner);
-    let witnesses: Vec<_> = known.iter().filter_map(Weak::upgrade).collect();
-    if !witnesses.is_empty() && witnesses.len() == known.len() {
-        return witnesses;
+    let observers: Vec<_> = known.iter().filter_map(Weak::upgrade).collect();
+    if !observers.is_empty() && observers.len() == known.len() {
+        return observers;
     }
-    let witnesses = of_processors(USUAL);
-    *known = witnesses.iter().map(Arc::downgrade).collect();
-    witnesses
+    let observers = of_processors(USUAL);
+    *known = observers.iter().map(Arc::downgrade).collect();
+    observers
 }
 
-fn of_processors(shortest: Duration) -> Vec<Witness> {
-    processors().into_iter().map(|processor| witness(processor, shortest, || {})).collect()
+fn of_processors(shortest: Duration) -> Vec<Observer> {
+    processors().into_iter().map(|processor| observe(processor, shortest, || {})).collect()
 }
 
-/// Starts a thread that sleeps, calls `pulse`, and records how late it wakes.
-fn witness(
+/// Starts a thread that sleeps, calls `heartbeat`, and records how late it wakes.
+fn observe(
     processor: Processor,
     shortest: Duration,
-    mut pulse: impl FnMut() + Send + 'static,
-) -> Witness {
+    mut heartbeat: impl FnMut() + Send + 'static,
+) -> Observer {
     let now = Instant::now();
     let beats = Beats { started: now, last: now, shortest, stalls: Vec::new() };
     let beats = Arc::new(Mutex::new(beats));
@@ -316,7 +316,7 @@ fn witness(
         processor.keep();
         while beat(&watched) {
             thread::sleep(BEAT);
-            pulse();
+            heartbeat();
         }
     };
     let watch = thread::Builder::new().name("stalls".to_owned()).spawn(watch);
@@ -433,15 +433,15 @@ mod tests {
     #[test]
     fn a_stall_is_seen_while_it_lasts_and_afterwards() {
         let (sender, goes_on) = std::sync::mpsc::channel::<()>();
-        let (pulses, pulse) = std::sync::mpsc::channel();
-        let beats = witness(Processor::Any, USUAL, move || {
-            pulses.send(()).unwrap_or_default();
+        let (heartbeats, heartbeat) = std::sync::mpsc::channel();
+        let beats = observe(Processor::Any, USUAL, move || {
+            heartbeats.send(()).unwrap_or_default();
             goes_on.recv().unwrap_or_default();
         });
         let (stalls, started) = (Stalls(vec![Arc::clone(&beats)]), Instant::now());
 
-        // The pulse blocks the observer's thread, which may have started late.
-        pulse.recv().unwrap();
+        // The heartbeat blocks the observer's thread, which may have started late.
+        heartbeat.recv().unwrap();
         let before = lock(&beats).stalls.len();
         until(|| stalls.during(started.elapsed()).iter().sum::<Duration>() >= STALL * 2);
         assert_eq!(lock(&beats).stalls.len(), before, "it has ended already");

@@ -5,12 +5,13 @@ use std::sync::{PoisonError, RwLock};
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
-use crate::case::{Skipped, Subject};
 use crate::document::assert_documented;
 use crate::failure;
 use crate::harness::Harness;
 use crate::list::cases;
+use crate::need::Skipped;
 use crate::pool;
+use crate::subject::Subject;
 use crate::test::run_case;
 
 /// Load cases run one at a time and without other cases, because two simultaneous loads would
@@ -27,7 +28,7 @@ static LOAD: RwLock<()> = RwLock::new(());
 /// ```no_run
 /// # use async_trait::async_trait;
 /// # use leasehold_conformance::Harness;
-/// # use leasehold_core::backend::LockBackend;
+/// # use leasehold_core::backend::StoreAdmin;
 /// # use leasehold_core::memory::MemoryBackend;
 /// # use leasehold_core::{Holder, LockKey};
 /// # struct Memory(MemoryBackend);
@@ -37,7 +38,7 @@ static LOAD: RwLock<()> = RwLock::new(());
 /// #     const NAME: &str = "memory";
 /// #     async fn start() -> Self { Self(MemoryBackend::new()) }
 /// #     async fn connect(&self) -> MemoryBackend { self.0.clone() }
-/// #     async fn witness(&self, key: &LockKey) -> Option<Holder> {
+/// #     async fn probe(&self, key: &LockKey) -> Option<Holder> {
 /// #         self.0.inspect(key).await.unwrap().holders().first().cloned()
 /// #     }
 /// # }
@@ -112,7 +113,7 @@ impl Suites {
 #[cfg(test)]
 mod tests {
     use async_trait::async_trait;
-    use leasehold_core::backend::{Capabilities, Fencing, LockBackend};
+    use leasehold_core::backend::{Capabilities, Fencing, StoreAdmin};
     use leasehold_core::fault::FaultBackend;
     use leasehold_core::memory::MemoryBackend;
     use leasehold_core::{Holder, LockKey};
@@ -137,7 +138,7 @@ mod tests {
             MemoryBackend::new()
         }
 
-        async fn witness(&self, _key: &LockKey) -> Option<Holder> {
+        async fn probe(&self, _key: &LockKey) -> Option<Holder> {
             None
         }
     }
@@ -156,7 +157,7 @@ mod tests {
         assert!(names.contains(&"again::together::all_keys_are_granted_or_none"));
     }
 
-    /// A store whose backend declares no features.
+    /// A store whose backend has no features and no facets.
     struct WithoutFeatures(MemoryBackend);
 
     #[async_trait]
@@ -171,10 +172,10 @@ mod tests {
 
         async fn connect(&self) -> Self::Backend {
             let capabilities = Capabilities::new("without features", Fencing::Strict);
-            FaultBackend::new(self.0.clone()).with_capabilities(capabilities)
+            FaultBackend::new(self.0.clone()).with_capabilities(capabilities).without_facets()
         }
 
-        async fn witness(&self, key: &LockKey) -> Option<Holder> {
+        async fn probe(&self, key: &LockKey) -> Option<Holder> {
             self.0.inspect(key).await.unwrap().holders().first().cloned()
         }
     }

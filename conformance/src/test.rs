@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use crate::case::{Outcome, Skipped};
 use crate::harness::Harness;
 use crate::list::cases;
 use crate::log;
+use crate::need::{Outcome, Skipped};
 
 /// Runs the case `group::name` on the store of `H`.
 ///

@@ -9,12 +9,12 @@ use std::thread;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use leasehold_conformance::{Harness, Need, Outcome, Time, cases};
-use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
-    Attempt, AttemptAll, Capabilities, Charter, Claim, Contention, Enlistment, Fingerprint, Grant,
-    KeyPage, KeyWatch, Lease, LeaseId, LockBackend, Patience, Release, Renewal, Share, Standing,
-    StoreId,
+    Attempt, AttemptAll, Claim, Contention, Grant, JoinRequest, KeyWatch, Layer, Lease, LeaseId,
+    LockBackend, Member, MemberStatus, Mode, Patience, QuorumConfiguration, Release, Renewal,
+    Reply, Request, StoreAdmin, StoreId, Subject, Vote,
 };
 use leasehold_core::clock::TokioClock;
 use leasehold_core::memory::MemoryBackend;
@@ -38,7 +38,7 @@ struct Notes {
     /// Refused claims of waiters.
     waiting: Vec<Claim>,
     /// Keys whose revocation was requested.
-    asked_back: Vec<LockKey>,
+    revocation_requested: Vec<LockKey>,
 }
 
 /// Declares the flaws, and lists them.
@@ -54,7 +54,6 @@ macro_rules! flaws {
 }
 
 flaws! {
-    EnlistsAnyStore,
     EqualTokens,
     ExpiredPermitsCount,
     ExpiresEarly,
@@ -65,9 +64,10 @@ flaws! {
     GrantsPartOfBatch,
     HangsWhenContended,
     IgnoresCase,
-    IgnoresCharter,
+    IgnoresConfiguration,
     IgnoresNewDescriptions,
     IgnoresRequestedToken,
+    IgnoresStoreId,
     MinimumTokenWithoutLease,
     MixesLockTypes,
     NewcomersOvertake,
@@ -106,11 +106,11 @@ impl Notes {
         self.forget(claim.lease());
         match attempt {
             Attempt::Granted(_) => self.granted.push(claim.lease().clone()),
-            Attempt::Held(_) if claim.place().is_some() => self.queued.push(claim.clone()),
-            Attempt::Held(_) if claim.patience() == Patience::Waits => {
-                self.waiting.push(claim.clone());
-            }
-            Attempt::Held(_) => {}
+            Attempt::Held(_) => match claim.patience() {
+                Patience::Queues(_) => self.queued.push(claim.clone()),
+                Patience::Waits => self.waiting.push(claim.clone()),
+                _ => {}
+            },
         }
     }
 
@@ -141,21 +141,20 @@ impl FaultyBackend {
     async fn twisted(&self, claim: &Claim) -> Result<Claim, Error> {
         let lease = claim.lease();
         let as_lease = |lease| Claim::new(lease).with_patience(claim.patience());
-        Ok(match (self.flaw, claim.share(), claim.patience()) {
+        Ok(match (self.flaw, claim.mode(), claim.patience()) {
             (Flaw::ExpiresEarly, ..) => as_lease(lease.clone().with_ttl(lease.ttl() * 9 / 10)),
             (Flaw::ExpiresLate, ..) => as_lease(lease.clone().with_ttl(lease.ttl() * 20)),
-            (Flaw::OnePermitTooMany, Share::Units { units, limit }, _) => {
+            (Flaw::OnePermitTooMany, Mode::Units { units, limit }, _) => {
                 let limit = limit.saturating_add(1);
-                as_lease(lease.clone().with_share(Share::Units { units, limit }))
+                as_lease(lease.clone().with_mode(Mode::Units { units, limit }))
             }
-            (Flaw::ExpiredPermitsCount, Share::Units { units, limit }, _) => {
+            (Flaw::ExpiredPermitsCount, Mode::Units { units, limit }, _) => {
                 let limit = limit.saturating_sub(self.units_of_the_dead(claim.key()).await?);
-                as_lease(lease.clone().with_share(Share::Units { units, limit }))
+                as_lease(lease.clone().with_mode(Mode::Units { units, limit }))
             }
             (Flaw::ShortLeaseAfterWait, ..) if self.notes.lock().unwrap().waits(claim) => {
                 as_lease(lease.clone().with_ttl(lease.ttl() / 10))
             }
-            (Flaw::IgnoresCharter | Flaw::IgnoresRequestedToken, ..) => self.without_quorum(claim),
             (Flaw::NoQueueEntries, ..) => Claim::new(lease.clone()),
             (Flaw::ForgetsWaiters, _, Patience::Waits) => {
                 claim.clone().with_patience(Patience::Leaves)
@@ -168,18 +167,6 @@ impl FaultyBackend {
         })
     }
 
-    /// Returns the claim without its charter or without its minimum token.
-    fn without_quorum(&self, claim: &Claim) -> Claim {
-        let bare = Claim::new(claim.lease().clone())
-            .with_patience(claim.patience())
-            .with_spare_tokens(claim.spare_tokens());
-        match (self.flaw, claim.charter()) {
-            (Flaw::IgnoresCharter, _) => bare.with_least_token(claim.least_token()),
-            (_, Some(charter)) => bare.with_charter(charter.clone()),
-            (_, None) => bare,
-        }
-    }
-
     /// Returns the number of permits whose leases expired.
     async fn units_of_the_dead(&self, key: &LockKey) -> Result<u32, Error> {
         let inspection = self.store.inspect(key).await?;
@@ -188,7 +175,7 @@ impl FaultyBackend {
         };
         let notes = self.notes.lock().unwrap();
         let dead = notes.granted.iter().filter(|lease| lease.key() == key && !lives(lease));
-        Ok(dead.map(|lease| lease.share().units()).sum())
+        Ok(dead.map(|lease| lease.mode().units()).sum())
     }
 
     /// Makes an attempt as if these claims were not queued.
@@ -197,9 +184,9 @@ impl FaultyBackend {
         for waiter in &queued {
             self.store.release(waiter.lease()).await?;
         }
-        let attempt = self.store.try_acquire(claim).await?;
+        let attempt = self.store.acquire(claim).await?;
         for waiter in &queued {
-            self.store.try_acquire(waiter).await?;
+            self.store.acquire(waiter).await?;
         }
         Ok(attempt)
     }
@@ -212,8 +199,7 @@ impl FaultyBackend {
         };
         match self.flaw {
             Flaw::IgnoresNewDescriptions => lease.with_description(granted.description().cloned()),
-            Flaw::RenewalIgnoresMinimumToken => lease.with_floor(0),
-            Flaw::ReturnedPermitsKept => lease.with_share(granted.share()),
+            Flaw::ReturnedPermitsKept => lease.with_mode(granted.mode()),
             _ => lease,
         }
     }
@@ -221,10 +207,10 @@ impl FaultyBackend {
     /// Adds the permits that a renewal requests.
     async fn add_units(&self, lease: &Lease) -> Result<(), Error> {
         let holder = self.holder(lease).await?;
-        if holder.is_some_and(|holder| holder.units() < lease.share().units()) {
+        if holder.is_some_and(|holder| holder.units() < lease.mode().units()) {
             self.store.release(lease).await?;
-            let share = Share::Units { units: lease.share().units(), limit: u32::MAX };
-            self.store.try_acquire(&Claim::new(lease.clone().with_share(share))).await?;
+            let mode = Mode::Units { units: lease.mode().units(), limit: u32::MAX };
+            self.store.acquire(&Claim::new(lease.clone().with_mode(mode))).await?;
         }
         Ok(())
     }
@@ -239,7 +225,7 @@ impl FaultyBackend {
         };
         for claim in waiting.iter().filter(|_| inspection.is_held()).filter(is_queued) {
             let brief = claim.lease().clone().with_ttl(Patience::RESERVATION);
-            self.store.try_acquire(&Claim::new(brief).with_patience(Patience::Waits)).await?;
+            self.store.acquire(&Claim::new(brief).with_patience(Patience::Waits)).await?;
         }
         Ok(())
     }
@@ -253,19 +239,12 @@ impl FaultyBackend {
         }
         Ok(())
     }
-}
 
-#[async_trait]
-impl LockBackend for FaultyBackend {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+    async fn attempt(&self, claim: &Claim) -> Result<Attempt, Error> {
         if self.has(Flaw::ForgetsOwnGrant) && self.holder(claim.lease()).await?.is_some() {
             return Ok(Attempt::Held(Contention::new()));
         }
-        let mut attempt = match self.store.try_acquire(&self.twisted(claim).await?).await {
+        let mut attempt = match self.store.acquire(&self.twisted(claim).await?).await {
             Err(error)
                 if self.has(Flaw::MixesLockTypes) && error.kind() == ErrorKind::WrongType =>
             {
@@ -275,11 +254,10 @@ impl LockBackend for FaultyBackend {
         };
         if let (Flaw::GrantsHeldKeys, Attempt::Held(_)) = (self.flaw, &attempt) {
             self.store.force_release(claim.key(), None).await?;
-            attempt = self.store.try_acquire(claim).await?;
+            attempt = self.store.acquire(claim).await?;
         }
-        if let (Flaw::NewcomersOvertake, Attempt::Held(_), None) =
-            (self.flaw, &attempt, claim.place())
-        {
+        let queues = matches!(claim.patience(), Patience::Queues(_));
+        if let (Flaw::NewcomersOvertake, Attempt::Held(_), false) = (self.flaw, &attempt, queues) {
             let queued = self.notes.lock().unwrap().queued.clone();
             attempt = self.pass(queued, claim).await?;
         }
@@ -316,17 +294,17 @@ impl LockBackend for FaultyBackend {
         }
     }
 
-    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
-        let attempt = self.store.try_acquire_all(claims).await?;
+    async fn attempt_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
+        let attempt = self.store.acquire_all(claims).await?;
         if let (Flaw::GrantsPartOfBatch, AttemptAll::Held { .. }) = (self.flaw, &attempt) {
             for claim in claims {
-                self.store.try_acquire(claim).await?;
+                self.store.acquire(claim).await?;
             }
         }
         Ok(attempt)
     }
 
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+    async fn renewal(&self, lease: &Lease) -> Result<Renewal, Error> {
         if self.has(Flaw::RenewalHasNoEffect) {
             return Ok(Renewal::Renewed);
         }
@@ -336,21 +314,15 @@ impl LockBackend for FaultyBackend {
             (Flaw::RenewalExtendsOthers, Renewal::Renewed)
             | (Flaw::RenewalIgnoresId, Renewal::Taken) => self.prolong_others(lease).await?,
             (Flaw::RenewalCreatesLease, Renewal::Vanished) => {
-                self.store.try_acquire(&Claim::new(lease.clone())).await?;
+                self.store.acquire(&Claim::new(lease.clone())).await?;
                 return Ok(Renewal::Renewed);
             }
             (Flaw::TakenLeaseRenews, Renewal::Taken)
             | (Flaw::RevocationNotReported, Renewal::RevocationRequested) => {
                 return Ok(Renewal::Renewed);
             }
-            (Flaw::MinimumTokenWithoutLease, Renewal::Taken) => {
-                let standing = self.store.standing(StoreId::new()).await?;
-                let charter = standing.charter().cloned().unwrap_or(Charter::from_text("any"));
-                let enlistment = Enlistment::new(standing.store(), charter);
-                self.store.enlist(&enlistment.with_floor(lease.floor())).await?;
-            }
             (Flaw::RevocationReachesNextHolder, Renewal::Renewed)
-                if self.notes.lock().unwrap().asked_back.contains(lease.key()) =>
+                if self.notes.lock().unwrap().revocation_requested.contains(lease.key()) =>
             {
                 return Ok(Renewal::RevocationRequested);
             }
@@ -359,7 +331,7 @@ impl LockBackend for FaultyBackend {
         Ok(renewal)
     }
 
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+    async fn end(&self, lease: &Lease) -> Result<Release, Error> {
         let was_granted = self.notes.lock().unwrap().granted(lease).is_some();
         self.notes.lock().unwrap().forget(lease);
         match self.flaw {
@@ -377,59 +349,77 @@ impl LockBackend for FaultyBackend {
         }
     }
 
-    fn watch(&self, key: &LockKey) -> KeyWatch {
+    async fn voted(&self, vote: &Vote) -> Result<Attempt, Error> {
+        match self.flaw {
+            Flaw::IgnoresConfiguration => self.store.acquire(vote.claim()).await,
+            Flaw::IgnoresRequestedToken => {
+                let (claim, quorum) = (vote.claim().clone(), vote.configuration().clone());
+                self.store.vote(&Vote::new(claim, quorum)).await
+            }
+            _ => self.store.vote(vote).await,
+        }
+    }
+
+    async fn raised(&self, lease: &Lease, min_token: u64) -> Result<Renewal, Error> {
+        if self.has(Flaw::RenewalIgnoresMinimumToken) {
+            return self.store.renew(lease).await;
+        }
+        let renewal = self.store.raise(lease, min_token).await?;
+        if let (Flaw::MinimumTokenWithoutLease, Renewal::Taken) = (self.flaw, renewal) {
+            let status = self.store.status(StoreId::new()).await?;
+            let quorum = status.configuration().cloned();
+            let quorum = quorum.unwrap_or(QuorumConfiguration::from_text("any"));
+            let request = JoinRequest::new(status.store(), quorum).with_min_token(min_token);
+            self.store.join(&request).await?;
+        }
+        Ok(renewal)
+    }
+
+    async fn joined(&self, request: &JoinRequest) -> Result<MemberStatus, Error> {
+        if self.has(Flaw::IgnoresStoreId) {
+            let store = self.store.status(StoreId::new()).await?.store();
+            let any = JoinRequest::new(store, request.configuration().clone());
+            return self.store.join(&any.with_min_token(request.min_token())).await;
+        }
+        self.store.join(request).await
+    }
+}
+
+#[async_trait]
+impl Layer for FaultyBackend {
+    fn inner(&self) -> &dyn LockBackend {
+        &self.store
+    }
+
+    async fn request(&self, request: Request<'_>) -> Result<Reply, Error> {
+        Ok(match &request {
+            Request::Acquire(claim) => self.attempt(claim).await?.into(),
+            Request::AcquireAll(claims) => self.attempt_all(claims).await?.into(),
+            Request::Renew(lease) => self.renewal(lease).await?.into(),
+            Request::RenewAll(leases) => {
+                join_all(leases.iter().map(|lease| self.renewal(lease))).await.into()
+            }
+            Request::Release(lease) => self.end(lease).await?.into(),
+            Request::Vote(vote) => self.voted(vote).await?.into(),
+            Request::Raise(lease, min_token) => self.raised(lease, *min_token).await?.into(),
+            Request::Join(join) => self.joined(join).await?.into(),
+            Request::ForceRelease(key, _) => {
+                self.notes.lock().unwrap().granted.retain(|granted| granted.key() != &**key);
+                request.send(&self.store).await?
+            }
+            Request::RequestRevocation(key, _) => {
+                self.notes.lock().unwrap().revocation_requested.push((**key).clone());
+                request.send(&self.store).await?
+            }
+            _ => request.send(&self.store).await?,
+        })
+    }
+
+    fn watch(&self, subject: Subject<'_>) -> KeyWatch {
         match self.flaw {
             Flaw::NoNotifications => KeyWatch::silent(),
-            _ => self.store.watch(key),
+            _ => self.store.watch(subject),
         }
-    }
-
-    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
-        if self.has(Flaw::NoNotifications) {
-            KeyWatch::silent()
-        } else {
-            self.store.watch_lease(lease)
-        }
-    }
-
-    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
-        self.store.inspect(key).await
-    }
-
-    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
-        self.store.list(prefix, after).await
-    }
-
-    async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {
-        self.store.standing(fresh).await
-    }
-
-    async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
-        if self.has(Flaw::EnlistsAnyStore) {
-            let store = self.store.standing(StoreId::new()).await?.store();
-            let charter = Charter::from_text(enlistment.charter().as_str());
-            let any = Enlistment::new(store, charter).with_floor(enlistment.floor());
-            return self.store.enlist(&any).await;
-        }
-        self.store.enlist(enlistment).await
-    }
-
-    async fn force_release(
-        &self,
-        key: &LockKey,
-        only: Option<Fingerprint>,
-    ) -> Result<ForcedRelease, Error> {
-        self.notes.lock().unwrap().granted.retain(|granted| granted.key() != key);
-        self.store.force_release(key, only).await
-    }
-
-    async fn request_revocation(
-        &self,
-        key: &LockKey,
-        only: Option<Fingerprint>,
-    ) -> Result<Revocation, Error> {
-        self.notes.lock().unwrap().asked_back.push(key.clone());
-        self.store.request_revocation(key, only).await
     }
 }
 
@@ -456,7 +446,7 @@ impl Harness for Fixture {
         self.0.clone()
     }
 
-    async fn witness(&self, key: &LockKey) -> Option<Holder> {
+    async fn probe(&self, key: &LockKey) -> Option<Holder> {
         self.0.inspect(key).await.unwrap().holders().first().cloned()
     }
 

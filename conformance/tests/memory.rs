@@ -1,5 +1,5 @@
-//! The suite on the memory backend: in real time, in driven time, behind `dyn`, behind the fault decorator, without hand-over in the
-//! process, and with mutexes made of other kinds of lock.
+//! Runs the suite on the in-memory backend: in real time, in driven time, through `dyn`, through the fault backend, without hand-off
+//! in the process, and with mutexes that are implemented with other types of locks.
 
 use std::convert::identity;
 use std::process::ExitCode;
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_conformance::{AsMutex, Groups, Harness, Need, Suites, Time};
-use leasehold_core::backend::{LockBackend, Operation};
+use leasehold_core::backend::{LockBackend, Operation, StoreAdmin};
 use leasehold_core::clock::{ManualClock, TokioClock};
 use leasehold_core::fault::{Fault, FaultBackend};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{Holder, LockKey, LockOptions};
 
-async fn witness(store: &MemoryBackend, key: &LockKey) -> Option<Holder> {
+async fn probe(store: &MemoryBackend, key: &LockKey) -> Option<Holder> {
     store.inspect(key).await.unwrap().holders().first().cloned()
 }
 
@@ -36,12 +36,12 @@ impl Harness for Memory {
         self.0.clone()
     }
 
-    async fn witness(&self, key: &LockKey) -> Option<Holder> {
-        witness(&self.0, key).await
+    async fn probe(&self, key: &LockKey) -> Option<Holder> {
+        probe(&self.0, key).await
     }
 }
 
-/// A store that is far away: each call takes a while of real time, and the store's clock stands still until the suite moves it.
+/// A distant store: each call takes some real time, and the suite advances the store's clock.
 struct Far {
     store: MemoryBackend,
     clock: ManualClock,
@@ -70,8 +70,8 @@ impl Harness for Far {
         backend
     }
 
-    async fn witness(&self, key: &LockKey) -> Option<Holder> {
-        witness(&self.store, key).await
+    async fn probe(&self, key: &LockKey) -> Option<Holder> {
+        probe(&self.store, key).await
     }
 
     async fn advance_store(&self, by: Duration) {
@@ -79,7 +79,7 @@ impl Harness for Far {
     }
 }
 
-/// The groups with cases that wait.
+/// The groups whose cases wait.
 const OF_TIME: Groups = Groups::Named(&[
     "expiry",
     "fair",
@@ -90,13 +90,13 @@ const OF_TIME: Groups = Groups::Named(&[
     "waiting",
 ]);
 
-/// How long a request or a reply takes.
+/// The delay of each request and each reply.
 const FAR: Duration = Duration::from_millis(1);
 
-/// More calls than a client makes in any case.
+/// More calls than any client of a case makes.
 const CALLS: usize = 1_000;
 
-/// A harness in virtual time, with an expression that makes clients of the store; with items that differ from the trait's.
+/// Declares a harness in virtual time. `$made` creates the backend of a client, and `$item` overrides items of the trait.
 macro_rules! harness {
     ($harness:ident, $name:literal, $backend:ty, $made:expr, { $($item:item)* }) => {
         struct $harness(MemoryBackend);
@@ -118,8 +118,8 @@ macro_rules! harness {
                 $made(self.0.clone())
             }
 
-            async fn witness(&self, key: &LockKey) -> Option<Holder> {
-                witness(&self.0, key).await
+            async fn probe(&self, key: &LockKey) -> Option<Holder> {
+                probe(&self.0, key).await
             }
 
             async fn advance(&self, _keys: &[LockKey], time: Duration) {

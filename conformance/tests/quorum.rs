@@ -1,16 +1,17 @@
-//! The suite on quorums of memory backends, in virtual time: of three, of five, and of five of which two are dead.
+//! Runs the suite in virtual time on quorums of in-memory backends. The quorums have three members, five members, and five members of
+//! which two do not respond.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
 
 use async_trait::async_trait;
 use leasehold_conformance::{Harness, Need, Suites, Time};
-use leasehold_core::backend::{Capabilities, LockBackend};
+use leasehold_core::backend::{Capabilities, StoreAdmin};
 use leasehold_core::clock::TokioClock;
-use leasehold_core::fault::{Fault, FaultBackend, Faults, News};
+use leasehold_core::fault::{Fault, FaultBackend, Faults, Notifications};
 use leasehold_core::memory::MemoryBackend;
-use leasehold_core::quorum::Quorum;
 use leasehold_core::{ErrorKind, Holder, LockClient, LockKey};
+use leasehold_quorum::Quorum;
 
 /// A member, as a client of it sees it.
 type Member = FaultBackend<MemoryBackend>;
@@ -30,7 +31,7 @@ impl Server {
 
     fn die_of(&self, fault: Fault) {
         self.faults.set_lasting(Some(fault));
-        self.faults.set_news(News::Muted);
+        self.faults.set_notifications(Notifications::Muted);
     }
 
     fn member(&self) -> Member {
@@ -48,7 +49,7 @@ fn quorum(servers: &[Server]) -> Quorum<Member> {
 }
 
 /// The holder whose lease a majority has.
-async fn witness(servers: &[Server], key: &LockKey) -> Option<Holder> {
+async fn probe(servers: &[Server], key: &LockKey) -> Option<Holder> {
     let mut seen = HashMap::new();
     for server in servers {
         for holder in server.store.inspect(key).await.unwrap().holders() {
@@ -61,7 +62,7 @@ async fn witness(servers: &[Server], key: &LockKey) -> Option<Holder> {
     None
 }
 
-/// A harness of so many servers, which have these faults once the quorum is founded.
+/// Declares a harness with one server per element of `$faults`. The faults begin after the quorum was created.
 macro_rules! harness {
     ($harness:ident, $name:literal, $faults:expr) => {
         struct $harness(Vec<Server>);
@@ -72,7 +73,7 @@ macro_rules! harness {
 
             const NAME: &str = $name;
             const TIME: Time = Time::Virtual;
-            const LACKS: &[Need] = &[Need::Membership, Need::Queue, Need::Together, Need::Units];
+            const LACKS: &[Need] = &[Need::Member, Need::Queue, Need::Together, Need::Units];
 
             async fn start() -> Self {
                 let servers = $faults.map(|fault| (Server::new(), fault));
@@ -89,8 +90,8 @@ macro_rules! harness {
                 quorum(&self.0)
             }
 
-            async fn witness(&self, key: &LockKey) -> Option<Holder> {
-                witness(&self.0, key).await
+            async fn probe(&self, key: &LockKey) -> Option<Holder> {
+                probe(&self.0, key).await
             }
 
             async fn advance(&self, _keys: &[LockKey], time: std::time::Duration) {

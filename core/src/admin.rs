@@ -8,7 +8,7 @@ pub use key_list::KeyList;
 
 use std::sync::Arc;
 
-use crate::contract::backend::Fingerprint;
+use crate::contract::backend::{Fingerprint, Operation};
 use crate::contract::error::Error;
 use crate::contract::key::{IntoKey, LockKey};
 use crate::engine::pipeline::Engine;
@@ -63,7 +63,7 @@ impl Admin {
     ///
     /// This method is cancel safe, because it does not change anything in the store.
     pub async fn inspect(&self, key: impl IntoKey) -> Result<Inspection, Error> {
-        self.engine.store()?.inspect(&key.into_key()?).await
+        self.engine.admin(Operation::Inspect)?.inspect(&key.into_key()?).await
     }
 
     /// Lists the keys in use whose names start with `prefix`, which may be empty. A key is in use
@@ -209,7 +209,8 @@ impl Admin {
         key: impl IntoKey,
         lease: Fingerprint,
     ) -> Result<Revocation, Error> {
-        self.engine.store()?.request_revocation(&key.into_key()?, Some(lease)).await
+        let admin = self.engine.admin(Operation::RequestRevocation)?;
+        admin.request_revocation(&key.into_key()?, Some(lease)).await
     }
 
     async fn end(
@@ -218,7 +219,7 @@ impl Admin {
         only: Option<Fingerprint>,
         why: &str,
     ) -> Result<ForcedRelease, Error> {
-        let forced = self.engine.store()?.force_release(key, only).await?;
+        let forced = self.engine.admin(Operation::ForceRelease)?.force_release(key, only).await?;
         let events = self.engine.events();
         let store = events.store();
         for holder in forced.ended() {

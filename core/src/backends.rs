@@ -3,4 +3,3 @@
 
 pub mod fault;
 pub mod memory;
-pub mod quorum;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::admin::{Admin, Revocation};
 use crate::clock::{Clock, Instant, SystemClock};
-use crate::contract::backend::LockBackend;
+use crate::contract::backend::{LockBackend, Operation};
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::IntoKey;
 use crate::engine::pipeline::Engine;
@@ -173,9 +173,9 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     ///
     /// Returns [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) if the key or an option of the
     /// client is invalid. Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the
-    /// store does not support all of [`Feature::Units`](crate::backend::Feature::Units),
+    /// store does not support [`Feature::Units`](crate::backend::Feature::Units),
     /// [`Feature::Queue`](crate::backend::Feature::Queue) and
-    /// [`Feature::Inspect`](crate::backend::Feature::Inspect).
+    /// [inspection](crate::backend::StoreAdmin::inspect).
     pub fn election(&self, key: impl IntoKey) -> Result<Election, Error> {
         Election::new(Arc::clone(&self.engine), key.into_key()?, self.engine.options())
     }
@@ -205,15 +205,15 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
     /// # Errors
     ///
     /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not
-    /// support [`Feature::Revocation`](crate::backend::Feature::Revocation). Returns the store's
-    /// error if the request fails.
+    /// support revocation requests. Returns the store's error if the request fails.
     ///
     /// # Cancel safety
     ///
     /// This method is cancel safe. If the future is dropped, the store may or may not have recorded
     /// the request.
     pub async fn request_revocation(&self, key: impl IntoKey) -> Result<Revocation, Error> {
-        self.engine.store()?.request_revocation(&key.into_key()?, None).await
+        let admin = self.engine.admin(Operation::RequestRevocation)?;
+        admin.request_revocation(&key.into_key()?, None).await
     }
 
     /// Returns the operator tools, which inspect keys and end other clients' leases. See [`Admin`]

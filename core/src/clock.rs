@@ -11,6 +11,7 @@ use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 pub use self::manual::ManualClock;
+use crate::contract::backend::entry::StoreTime;
 
 /// A point in time, as measured by a [`Clock`]. Instants from different clocks cannot be compared.
 ///
@@ -55,6 +56,16 @@ impl Instant {
 /// Converts a duration to nanoseconds. The result is at most `u64::MAX`.
 const fn nanos(duration: Duration) -> u64 {
     duration.as_secs().saturating_mul(1_000_000_000).saturating_add(duration.subsec_nanos() as u64)
+}
+
+impl StoreTime for Instant {
+    fn after(self, duration: Duration) -> Self {
+        self + duration
+    }
+
+    fn since(self, earlier: Self) -> Duration {
+        Self::since(self, earlier)
+    }
 }
 
 /// The sum is never later than [`Instant::FAR_FUTURE`].
@@ -253,7 +264,24 @@ impl Clock for TokioClock {
 
 /// Runs `future` until `deadline`. If the deadline passes first, drops the future and returns
 /// `None`.
-pub(crate) async fn until<F: Future>(
+///
+/// # Cancel safety
+///
+/// This function is as cancel safe as `future`.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+/// use std::future::pending;
+/// use std::time::Duration;
+///
+/// use leasehold_core::clock::{Clock, SystemClock, until};
+///
+/// let deadline = SystemClock.now() + Duration::from_millis(1);
+/// assert_eq!(until(&SystemClock, deadline, pending::<()>()).await, None);
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub async fn until<F: Future>(
     clock: &dyn Clock,
     deadline: Instant,
     future: F,

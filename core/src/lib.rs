@@ -35,6 +35,7 @@ mod contract;
 pub mod blocking;
 
 mod backends;
+pub mod batch;
 pub mod clock;
 pub mod observe;
 
@@ -42,7 +43,7 @@ pub mod observe;
 mod models;
 mod sync;
 
-pub use backends::{fault, memory, quorum};
+pub use backends::{fault, memory};
 pub use client::{Builder, LockClient};
 pub use contract::backend;
 pub use contract::busy::Busy;

@@ -11,7 +11,9 @@
 //! and would report the correct handshake of [`reaper`] as an error. Each operation of a tokio type
 //! (`Notify`, `oneshot`) is a single step for `shuttle`.
 
+mod batcher;
 mod hand_over;
+mod in_order;
 mod queue;
 mod reaper;
 mod watch;

@@ -21,6 +21,8 @@ pub use metrics::{MetricKind, MetricSpec, Metrics};
 pub(crate) use call::Call;
 pub(crate) use event::Event;
 pub(crate) use log::{hold_span, release_span, renew_span};
+#[cfg(feature = "metrics")]
+pub(crate) use metrics::QueueMetrics;
 pub(crate) use point::{Events, Settings};
 
 /// Receives the events of all locks of a client. To add an observer to a client, use

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use humantime::format_duration;
 
-use crate::contract::backend::{Capabilities, Feature, Fencing, Tenure};
+use crate::contract::backend::{Capabilities, Feature, Fencing, Patience, Tenure};
 use crate::contract::description::Description;
 use crate::contract::error::{Error, ErrorKind};
 use crate::engine::deadline;
@@ -112,7 +112,7 @@ impl LockOptions {
     ///
     /// A queue entry lasts long enough for three attempts over a new connection, and is short
     /// enough that a crashed caller delays other callers only briefly.
-    pub const PLACE_TTL: Duration = Duration::from_secs(5);
+    pub const PLACE_TTL: Duration = Patience::QUEUE_TTL;
 
     /// The maximum number of hand-offs before a lease returns to the store, because each hand-off
     /// takes at least one third of a microsecond.
@@ -565,7 +565,16 @@ pub(crate) fn check_feature(
     subject: &str,
     store: &Capabilities,
 ) -> Result<(), Error> {
-    if store.supports(feature) {
+    check_support(store.supports(feature), subject, store)
+}
+
+/// Returns an error with the store's advice unless the store supports `subject`.
+pub(crate) fn check_support(
+    is_supported: bool,
+    subject: &str,
+    store: &Capabilities,
+) -> Result<(), Error> {
+    if is_supported {
         return Ok(());
     }
     let message = format!("this store does not support {subject}; {}", store.advice());

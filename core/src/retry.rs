@@ -15,7 +15,7 @@ use crate::contract::error::{Error, ErrorKind};
 /// therefore matter most for stores without notifications.
 ///
 /// With the default policy, a caller does not poll if the store has queued its claim and will
-/// [notify](crate::backend::CalledBy) the caller when the claim can be granted. A queued caller
+/// [notify](crate::backend::WokenBy) the caller when the claim can be granted. A queued caller
 /// only refreshes its queue entry every few seconds.
 ///
 /// ```
@@ -200,7 +200,16 @@ impl Retry {
     }
 
     /// Returns the pauses of one acquisition. The iterator ends when no attempts are left.
-    pub(crate) fn pauses(&self) -> Pauses {
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use leasehold_core::retry::Retry;
+    ///
+    /// let second = Duration::from_secs(1);
+    /// assert_eq!(Retry::attempts(3).every(second).pauses().collect::<Vec<_>>(), [second; 2]);
+    /// ```
+    pub fn pauses(&self) -> Pauses {
         Pauses { retry: self.clone(), made: 0 }
     }
 }
@@ -212,8 +221,10 @@ impl Default for Retry {
 }
 
 /// The pauses between the attempts of one acquisition.
+///
+/// See [`Retry::pauses`] for an example.
 #[derive(Debug)]
-pub(crate) struct Pauses {
+pub struct Pauses {
     retry: Retry,
     made: u32,
 }

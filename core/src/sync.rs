@@ -10,7 +10,10 @@ mod native;
 
 #[cfg(all(test, shuttle))]
 pub(crate) use modelled::{
-    Handle, Id, JoinHandle, Mutex, Notify, atomic, get_mut, lock, scheduling_point,
+    Handle, Id, JoinHandle, Mutex, Notify, atomic, get_mut, lock, scheduling_point, timeout,
+    yield_now,
 };
 #[cfg(not(all(test, shuttle)))]
-pub(crate) use native::{Handle, Id, JoinHandle, Mutex, Notify, atomic, get_mut, lock};
+pub(crate) use native::{
+    Handle, Id, JoinHandle, Mutex, Notify, atomic, get_mut, lock, timeout, yield_now,
+};

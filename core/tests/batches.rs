@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::backend::{LockBackend, Operation};
-use leasehold_core::fault::{Fault, News};
+use leasehold_core::backend::{Lease, LockBackend, Operation, Reply, StoreAdmin};
+use leasehold_core::fault::{Fault, FaultBackend, Notifications};
+use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{ErrorKind, LeaseState, LockGuard, LockKey, LossReason};
 
 use crate::fixture::{Fixture, TTL, ms};
@@ -89,7 +90,7 @@ async fn a_lease_whose_renewals_hang_costs_no_other_of_its_request() {
 #[tokio::test(start_paused = true)]
 async fn faults_of_some_leases_leave_the_others_one_request() {
     let fixture = Fixture::slow(ms(1));
-    fixture.faults.set_news(News::Muted);
+    fixture.faults.set_notifications(Notifications::Muted);
     let guards = fixture.lock_many(10).await;
     let fault = Fault::Fail(ErrorKind::Unavailable);
     fixture.faults.inject_on(guards[3].key(), Operation::Renew, fault, 1);
@@ -106,5 +107,27 @@ async fn faults_of_some_leases_leave_the_others_one_request() {
             _ => LeaseState::Held,
         };
         assert_eq!(guard.state(), expected, "{n}");
+    }
+}
+
+#[tokio::test]
+async fn renewals_all_fail_if_a_layer_returns_the_wrong_number_of_them() {
+    let store = FaultBackend::new(MemoryBackend::new());
+    store.faults().on_reply(|_request, reply| {
+        Ok(match reply {
+            Reply::Renewals(mut renewals) => {
+                renewals.pop();
+                Reply::Renewals(renewals)
+            }
+            reply => reply,
+        })
+    });
+    let leases = ["a", "b"].map(|name| Lease::new(&LockKey::new(name).unwrap(), TTL));
+
+    let renewals = store.renew_all(&leases).await;
+
+    for (lease, renewal) in leases.iter().zip(renewals) {
+        let error = renewal.unwrap_err();
+        assert_eq!((error.kind(), error.key()), (ErrorKind::Unexpected, Some(lease.key())));
     }
 }

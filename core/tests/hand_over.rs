@@ -1,12 +1,13 @@
 //! The next caller of the process, and leases that it does and does not take over.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use leasehold_core::backend::Operation;
-use leasehold_core::fault::{Fault, Faults, News, Request};
+use leasehold_core::backend::{Operation, Request};
+use leasehold_core::fault::{Fault, Faults, Notifications};
 use leasehold_core::{Error, ErrorKind, LeaseState, LockGuard, Mutex};
 
 use crate::fixture::{Client, Fixture, TTL, ms};
@@ -14,9 +15,9 @@ use crate::fixture::{Client, Fixture, TTL, ms};
 /// A lease that the store confirmed so long ago is passed on only if the store would tell of its end.
 const WITHOUT_NEWS: Duration = ms(50);
 
-fn client(news: News) -> (Client, Faults) {
+fn client(news: Notifications) -> (Client, Faults) {
     let Fixture { client, faults, .. } = Fixture::new();
-    faults.set_news(news);
+    faults.set_notifications(news);
     (client, faults)
 }
 
@@ -44,9 +45,11 @@ type Call<'a> = BoxFuture<'a, Result<LockGuard, Error>>;
 async fn a_theft_is_told_to_a_release() {
     // From the same moment on if there is news of it, also once the watchdog has heard that; and otherwise once the store's
     // confirmation is old.
-    for (news, after) in
-        [(News::True, Duration::ZERO), (News::True, ms(1)), (News::Muted, WITHOUT_NEWS)]
-    {
+    for (news, after) in [
+        (Notifications::True, Duration::ZERO),
+        (Notifications::True, ms(1)),
+        (Notifications::Muted, WITHOUT_NEWS),
+    ] {
         let (client, faults) = client(news);
         let mutex = client.mutex("k").unwrap();
         let (guard, next) = lock_before_another(&mutex, &faults).await;
@@ -62,7 +65,7 @@ async fn a_theft_is_told_to_a_release() {
 
 #[tokio::test(start_paused = true)]
 async fn a_theft_just_before_a_hand_over_without_news_is_soon_noticed() {
-    let (client, faults) = client(News::Muted);
+    let (client, faults) = client(Notifications::Muted);
     let mutex = client.mutex("k").unwrap();
     let (guard, next) = lock_before_another(&mutex, &faults).await;
 
@@ -76,7 +79,7 @@ async fn a_theft_just_before_a_hand_over_without_news_is_soon_noticed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_with_news_is_passed_on_however_old_its_confirmation_is() {
-    for (news, is_passed_on) in [(News::True, true), (News::Muted, false)] {
+    for (news, is_passed_on) in [(Notifications::True, true), (Notifications::Muted, false)] {
         let (client, faults) = client(news);
         let mutex = client.mutex("k").unwrap();
         let (guard, next) = lock_before_another(&mutex, &faults).await;
@@ -91,7 +94,7 @@ async fn a_lease_with_news_is_passed_on_however_old_its_confirmation_is() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_was_asked_back_goes_back_to_the_store() {
-    let (client, faults) = client(News::True);
+    let (client, faults) = client(Notifications::True);
     let mutex = client.mutex("k").unwrap();
     let (guard, next) = lock_before_another(&mutex, &faults).await;
 
@@ -107,7 +110,7 @@ async fn a_lease_that_was_asked_back_goes_back_to_the_store() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_past_half_of_its_ttl_goes_back_to_the_store() {
     for (past, is_passed_on) in [(Duration::ZERO, true), (ms(1), false)] {
-        let (client, faults) = client(News::True);
+        let (client, faults) = client(Notifications::True);
         // Renewed, the lease would be as good as new.
         faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
         let mutex = client.mutex("k").unwrap();
@@ -125,7 +128,7 @@ async fn a_lease_past_half_of_its_ttl_goes_back_to_the_store() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_unconfirmed_goes_back_to_the_store() {
-    let (client, faults) = client(News::True);
+    let (client, faults) = client(Notifications::True);
     faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 1);
     let mutex = client.mutex("k").unwrap();
     let (guard, next) = lock_before_another(&mutex, &faults).await;
@@ -139,11 +142,13 @@ async fn a_lease_that_is_unconfirmed_goes_back_to_the_store() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_without_a_token_for_the_next_goes_back_to_the_store() {
-    let (client, faults) = client(News::True);
+    let (client, faults) = client(Notifications::True);
     // The store reserves two tokens for the later holders of a lease.
     faults.on_request(|request| {
         Ok(match request {
-            Request::Acquire(claim) => Request::Acquire(claim.with_spare_tokens(2)),
+            Request::Acquire(claim) => {
+                Request::Acquire(Cow::Owned(claim.into_owned().with_spare_tokens(2)))
+            }
             request => request,
         })
     });
@@ -165,7 +170,7 @@ async fn a_lease_without_a_token_for_the_next_goes_back_to_the_store() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_of_another_ttl_goes_back_to_the_store() {
-    let (client, faults) = client(News::True);
+    let (client, faults) = client(Notifications::True);
     let mutex = client.mutex("k").unwrap();
     let (guard, next) = lock_before_another(&mutex, &faults).await;
 
@@ -179,7 +184,7 @@ async fn a_lease_of_another_ttl_goes_back_to_the_store() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_not_passed_on_before_its_news_is_known() {
-    let (client, faults) = client(News::True);
+    let (client, faults) = client(Notifications::True);
     let mutex = client.mutex("k").unwrap();
     let (guard, next) = lock_before_another(&mutex, &faults).await;
 
@@ -195,7 +200,7 @@ async fn a_lease_is_not_passed_on_before_its_news_is_known() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_passed_on_during_a_renewal_without_a_reason() {
-    let (client, faults) = client(News::True);
+    let (client, faults) = client(Notifications::True);
     let mutex = client.mutex("k").unwrap();
     let (guard, next) = lock_before_another(&mutex, &faults).await;
 
@@ -210,7 +215,7 @@ async fn a_lease_is_passed_on_during_a_renewal_without_a_reason() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_asked_back_before_its_grant_is_known() {
-    let (client, faults) = client(News::True);
+    let (client, faults) = client(Notifications::True);
     let mutex = client.mutex("k").unwrap();
     faults.inject(Operation::Acquire, Fault::LoseReply, 1);
     let mut asking = Box::pin(mutex.lock());
@@ -225,7 +230,7 @@ async fn a_lease_is_asked_back_before_its_grant_is_known() {
 
 #[tokio::test(start_paused = true)]
 async fn leases_in_short_use_are_passed_on_without_news() {
-    let (client, faults) = client(News::Muted);
+    let (client, faults) = client(Notifications::Muted);
     let mutex = client.mutex("k").unwrap();
     let mut calls = calls(&mutex, &faults, 11);
     let mut guard = calls.pop_front().unwrap().await.unwrap();
@@ -242,7 +247,7 @@ async fn leases_in_short_use_are_passed_on_without_news() {
 /// Such a call may be one of a copy of the process: of a snapshot of its machine that runs twice. Both copies have the same spare tokens.
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_not_passed_to_a_call_that_came_after_its_grant() {
-    let (client, faults) = client(News::True);
+    let (client, faults) = client(Notifications::True);
     let mutex = client.mutex("k").unwrap();
     let (guard, next) = lock_before_another(&mutex, &faults).await;
     let mut late = mutex.lock().boxed();

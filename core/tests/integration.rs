@@ -1,6 +1,7 @@
 //! The behaviour of the layers on stores in memory, in one binary: each file or folder is a subject.
 
 mod attempts;
+mod batcher;
 mod batches;
 #[cfg(feature = "blocking")]
 mod blocking;
@@ -10,13 +11,13 @@ mod client;
 mod election;
 mod fixture;
 mod hand_over;
+mod in_order;
 mod multi_lock;
 mod news;
 mod observe;
 mod options;
 mod outages;
 mod queue;
-mod quorum;
 mod runtimes;
 mod sessions;
 mod striped;

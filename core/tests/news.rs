@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::backend::Operation;
-use leasehold_core::fault::{Fault, Faults, News};
+use leasehold_core::fault::{Fault, Faults, Notifications};
 use leasehold_core::{LockGuard, LockOptions, RenewalMode};
 
 use crate::fixture::{Client, Fixture, TTL, key, ms, without_news};
@@ -11,7 +11,7 @@ use crate::fixture::{Client, Fixture, TTL, key, ms, without_news};
 /// A client whose store announces the events that the test sets, either for each lease from its grant or only after its first renewal.
 fn client(has_news: bool, options: LockOptions) -> (Client, Faults) {
     let Fixture { client, faults, .. } = Fixture::with(options.ttl(TTL));
-    faults.set_news(News::Scripted);
+    faults.set_notifications(Notifications::Scripted);
     if !has_news {
         faults.on_reply(|_request, reply| Ok(without_news(reply)));
     }
@@ -70,7 +70,7 @@ async fn that_are_capped_are_renewed_no_more_often_for_news_than_others() {
         let _guard = client.mutex("k").unwrap().lock().await.unwrap();
         for _ in 0..1_000 {
             tokio::time::sleep(ms(1)).await;
-            faults.cry_wolf(&key("k"));
+            faults.notify_falsely(&key("k"));
         }
         renewals.push(faults.calls(Operation::Renew));
     }
@@ -93,7 +93,7 @@ async fn that_news_keeps_coming_of_are_all_renewed_in_turn() {
 
     for _ in 0..60 {
         tokio::time::sleep(ms(1_000)).await;
-        guards.iter().for_each(|guard| faults.cry_wolf(guard.key()));
+        guards.iter().for_each(|guard| faults.notify_falsely(guard.key()));
     }
 
     assert_eq!(guards.iter().filter(|guard| LockGuard::is_held(guard)).count(), MANY);

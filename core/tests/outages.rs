@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_core::backend::Operation;
-use leasehold_core::fault::{Fault, News, Request};
+use leasehold_core::backend::{Operation, Request};
+use leasehold_core::fault::{Fault, Notifications};
 use leasehold_core::{Error, ErrorKind, LockGuard, LockOptions};
 
 use crate::fixture::{Fixture, TTL, key, ms};
@@ -109,7 +109,7 @@ async fn releases_that_are_denied_are_not_tried_again() {
 async fn a_release_that_was_not_sent_at_first_tells_of_the_loss() {
     let fixture = Fixture::new();
     let guard = fixture.lock("k", TTL).await;
-    fixture.faults.set_news(News::Muted);
+    fixture.faults.set_notifications(Notifications::Muted);
     fixture.client.backend().expire(guard.key()).await.unwrap();
     fixture.faults.inject(Operation::Release, Fault::Fail(ErrorKind::Unavailable), 1);
 
@@ -122,13 +122,13 @@ async fn a_release_that_was_not_sent_at_first_tells_of_the_loss() {
 #[tokio::test(start_paused = true)]
 async fn renewals_that_fail_with_news_each_time_have_pauses_between_them() {
     let Fixture { client, faults, .. } = Fixture::new();
-    faults.set_news(News::Scripted);
+    faults.set_notifications(Notifications::Scripted);
     faults.inject(Operation::Renew, Fault::DelayRequest(ms(1)), usize::MAX);
     // Each renewal breaks the connection, and the store announces that it is reachable again.
     let news = faults.clone();
     faults.on_request(move |request| match request {
         Request::Renew(_) | Request::RenewAll(_) => {
-            news.cry_wolf(&key("k"));
+            news.notify_falsely(&key("k"));
             Err(Error::new(ErrorKind::Indeterminate, "the connection broke"))
         }
         request => Ok(request),

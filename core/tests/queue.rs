@@ -297,7 +297,7 @@ mod a_silent_waiter {
         let key = LockKey::new("k").unwrap();
         let claim = || Claim::new(Lease::new(&key, ms(60_000))).with_patience(Patience::Waits);
         let is_granted = async |claim: &Claim| {
-            matches!(store.try_acquire(claim).await.unwrap(), Attempt::Granted(_))
+            matches!(store.acquire(claim).await.unwrap(), Attempt::Granted(_))
         };
         let (holder, dead, next) = (claim(), claim(), claim());
         assert!(is_granted(&holder).await);
@@ -306,7 +306,7 @@ mod a_silent_waiter {
 
         store.release(holder.lease()).await.unwrap();
 
-        let Attempt::Held(contention) = store.try_acquire(&next).await.unwrap() else { panic!() };
+        let Attempt::Held(contention) = store.acquire(&next).await.unwrap() else { panic!() };
         assert_eq!(contention.retry_after(), Some(Patience::RESERVATION));
         sleep(Patience::RESERVATION - ms(1)).await;
         assert!(!is_granted(&next).await);
@@ -321,17 +321,17 @@ mod a_silent_waiter {
         let claim = || Claim::new(Lease::new(&key, ms(1_000)));
         // For as long as the place of any waiter lasts, which is no longer than its TTL.
         let waits = Claim::new(Lease::new(&key, ms(60_000))).with_patience(Patience::Waits);
-        store.try_acquire(&claim()).await.unwrap();
-        store.try_acquire(&waits).await.unwrap();
+        store.acquire(&claim()).await.unwrap();
+        store.acquire(&waits).await.unwrap();
         // The holder's lease ends by itself, and an attempt for several keys changes nothing.
         sleep(ms(1_000)).await;
-        let several = store.try_acquire_all(&[claim()]).await.unwrap();
+        let several = store.acquire_all(&[claim()]).await.unwrap();
         assert!(matches!(several, AttemptAll::Held { .. }));
 
         sleep(Patience::RESERVATION * 2).await;
 
-        assert!(matches!(store.try_acquire(&claim()).await.unwrap(), Attempt::Held(_)));
-        assert!(matches!(store.try_acquire(&waits).await.unwrap(), Attempt::Granted(_)));
+        assert!(matches!(store.acquire(&claim()).await.unwrap(), Attempt::Held(_)));
+        assert!(matches!(store.acquire(&waits).await.unwrap(), Attempt::Granted(_)));
     }
 }
 
@@ -344,7 +344,7 @@ mod callers_at_the_store {
             let options = options.retry(Retry::unlimited().every(ms(600_000)));
             let Fixture { client, faults, store, .. } = Fixture::with(options);
             let holder = Lease::new(&LockKey::new("k").unwrap(), ms(600_000));
-            store.try_acquire(&Claim::new(holder.clone())).await.unwrap();
+            store.acquire(&Claim::new(holder.clone())).await.unwrap();
             // The holder releases after the store has refused the claim, and before the refusal arrives.
             faults.on_reply(move |_request, reply| {
                 store.release(&holder).now_or_never().unwrap().map(|_released| reply)

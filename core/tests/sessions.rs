@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use leasehold_core::backend::{
-    Attempt, CalledBy, Capabilities, Feature, Lease, LockBackend, Operation, Patience, Tenure,
+    Attempt, Capabilities, Feature, Lease, LockBackend, Operation, Patience, Reply, Request,
+    Tenure, WokenBy,
 };
-use leasehold_core::fault::{Fault, News, Reply, Request};
+use leasehold_core::fault::{Fault, Notifications};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::retry::Retry;
 use leasehold_core::{ErrorKind, LeaseState, LockOptions, LossReason, RenewalMode, TryLockError};
@@ -26,13 +27,13 @@ fn without_sessions() -> Fixture {
 
 fn declaring(capabilities: Capabilities, options: LockOptions) -> Fixture {
     let fixture = Fixture::declaring(capabilities, options);
-    fixture.faults.set_news(News::Muted);
+    fixture.faults.set_notifications(Notifications::Muted);
     fixture.faults.on_reply(|request, reply| {
         Ok(match (request, reply) {
-            (Request::Acquire(claim), Reply::Acquire(Attempt::Held(contention)))
+            (Request::Acquire(claim), Reply::Attempt(Attempt::Held(contention)))
                 if claim.patience() == Patience::Waits =>
             {
-                Reply::Acquire(Attempt::Held(contention.with_place(PLACE)))
+                Reply::Attempt(Attempt::Held(contention.with_queue_entry(PLACE)))
             }
             (_, reply) => reply,
         })
@@ -198,9 +199,9 @@ mod place {
             if tells {
                 faults.on_reply(|_request, reply| {
                     Ok(match reply {
-                        Reply::Acquire(Attempt::Held(contention)) => {
-                            let contention = contention.with_called_by(CalledBy::Key);
-                            Reply::Acquire(Attempt::Held(contention))
+                        Reply::Attempt(Attempt::Held(contention)) => {
+                            let contention = contention.with_woken_by(WokenBy::Key);
+                            Reply::Attempt(Attempt::Held(contention))
                         }
                         reply => reply,
                     })

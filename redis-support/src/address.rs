@@ -3,18 +3,15 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use leasehold_settings::Server;
+
 /// A server's address, without credentials.
 ///
 /// [`Endpoints`] contains addresses.
 #[derive(Clone, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub enum Address {
     /// A host and a port.
-    Tcp {
-        /// The name or the IP address of the host. An IPv6 address has no brackets.
-        host: String,
-        /// The port.
-        port: u16,
-    },
+    Tcp(Server),
     /// The path of a Unix socket.
     Unix(PathBuf),
 }
@@ -53,10 +50,7 @@ impl Address {
     /// ```
     pub fn is_local(&self) -> bool {
         match self {
-            Self::Tcp { host, .. } => {
-                host == "localhost"
-                    || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
-            }
+            Self::Tcp(server) => server.is_local(),
             Self::Unix(_) => true,
         }
     }
@@ -71,19 +65,18 @@ impl Address {
     /// an empty string or a question mark.
     pub(crate) fn of(host: &str, port: u16, asked: &Self) -> Option<Self> {
         let host = match (host.trim_start_matches('[').trim_end_matches(']'), asked) {
-            ("" | "?", Self::Tcp { host, .. }) => host.clone(),
+            ("" | "?", Self::Tcp(server)) => server.host.clone(),
             ("" | "?", Self::Unix(_)) => return None,
             (host, _) => host.to_owned(),
         };
-        Some(Self::Tcp { host, port })
+        Some(Self::Tcp(Server { host, port }))
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Tcp(server) => server.fmt(f),
             Self::Unix(path) => path.display().fmt(f),
         }
     }
@@ -94,7 +87,7 @@ mod tests {
     use super::*;
 
     fn tcp(host: &str, port: u16) -> Address {
-        Address::Tcp { host: host.to_owned(), port }
+        Address::Tcp(Server { host: host.to_owned(), port })
     }
 
     #[test]

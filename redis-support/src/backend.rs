@@ -1,17 +1,17 @@
 //! Implements the backend contract on Redis.
 
 mod acquisition;
+mod admin;
+mod member;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::join_all;
-use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
 use leasehold_core::backend::{
-    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Feature, Fencing, Finding, Fingerprint,
-    KeyPage, KeyWatch, Lease, LockBackend, Operation, Release, Renewal, Standing, StoreId,
+    Attempt, AttemptAll, Capabilities, Claim, Feature, Fencing, KeyWatch, Lease, LockBackend,
+    Member, Operation, Release, Renewal, StoreAdmin, Subject,
 };
 use leasehold_core::{Error, ErrorKind, LockKey};
 
@@ -19,17 +19,11 @@ use crate::address::Endpoints;
 use crate::call::Call;
 use crate::config::{Config, Replicas};
 use crate::context::Context;
-use crate::diagnosis;
 use crate::driver::Driver;
-use crate::error::{ServerError, only_asked};
+use crate::error::ServerError;
 use crate::layout::{Concerns, Layout};
-use crate::listing;
 use crate::pipeline::{Change, Outcome};
-use crate::process::Process;
-use crate::reply::{
-    Received, Told, decode_forced_release, decode_inspection, decode_release, decode_renewal,
-    decode_revocation, decode_standing, unexpected,
-};
+use crate::reply::{Received, ServerReply, decode_release, decode_renewal, unexpected};
 use crate::topology::Topology;
 use crate::watch::News;
 
@@ -76,8 +70,7 @@ impl<D: Driver> Backend<D> {
     pub async fn connect_with(config: Config<D>) -> Result<Self, Error> {
         let backend = Self::connect_lazily(config);
         let connected = backend.0.topology.connect().await;
-        connected
-            .map_err(|error| error.with_operation(Operation::Connect).with_backend(D::NAME))?;
+        connected.map_err(|error| in_operation::<D>(error, Operation::Connect))?;
         Ok(backend)
     }
 
@@ -112,12 +105,12 @@ impl<D: Driver> Backend<D> {
 
     /// Notifies the observers and waiters in this process of a renewal that may have returned
     /// permits.
-    fn renewed(&self, lease: &Lease, told: Told<Renewal>) -> Renewal {
-        if !lease.share().is_whole() {
+    fn renewed(&self, lease: &Lease, reply: ServerReply<Renewal>) -> Renewal {
+        if !lease.mode().is_mutex() {
             self.0.news.changed(lease.key(), Concerns::Waiters);
         }
-        self.0.news.called_up(&told.called, lease);
-        told.outcome
+        self.0.news.notify_claims(&reply.notified, lease);
+        reply.outcome
     }
 
     async fn call<T>(
@@ -138,20 +131,8 @@ impl<D: Driver> Backend<D> {
         let release = self.call(Operation::Release, lease.key(), call, decode_release).await?;
         // Releases that only removed a queue entry are also reported.
         self.0.news.changed(lease.key(), Concerns::Waiters);
-        self.0.news.called_up(&release.called, lease);
+        self.0.news.notify_claims(&release.notified, lease);
         Ok(release.outcome)
-    }
-
-    /// Runs a script whose reply contains the server's membership status.
-    async fn stand(&self, call: impl FnOnce(&Layout, &Process) -> Call) -> Result<Standing, Error> {
-        let standing = async {
-            let key = self.0.layout.member().floor;
-            let process = self.0.topology.process(&key).await?;
-            let call = call(&self.0.layout, &process);
-            decode_standing(self.0.topology.run(&call, None).await?.received)
-        };
-        let context = |error: Error| error.with_operation(Operation::Enlist).with_backend(D::NAME);
-        standing.await.map_err(context)
     }
 }
 
@@ -164,31 +145,28 @@ fn released(outcome: &Outcome) -> Result<bool, Error> {
     }
 }
 
+fn in_operation<D: Driver>(error: Error, operation: Operation) -> Error {
+    error.with_operation(operation).with_backend(D::NAME)
+}
+
 fn context<D: Driver>(error: Error, operation: Operation, key: &LockKey) -> Error {
-    error.with_operation(operation).with_key(key).with_backend(D::NAME)
+    in_operation::<D>(error.with_key(key), operation)
 }
 
 #[async_trait]
 impl<D: Driver> LockBackend for Backend<D> {
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = Capabilities::new(D::NAME, Fencing::BestEffort)
-            .with(Feature::ForceRelease)
-            .with(Feature::Inspect)
-            .with(Feature::List)
             .with(Feature::Queue)
-            .with(Feature::Revocation)
             .with(Feature::SpareTokens)
             .with(Feature::Units);
         if self.0.topology.has_all_keys_together() {
             capabilities = capabilities.with(Feature::Together);
         }
-        if self.0.topology.is_the_only_one() {
-            capabilities = capabilities.with(Feature::Membership);
-        }
         if self.0.context.has_push() { capabilities.with(Feature::Push) } else { capabilities }
     }
 
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+    async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         if self.may_join(claim) {
             let joined = self.0.topology.change(Change::Acquire, claim.lease()).await;
             let granted = joined.and_then(|outcome| outcome.into_grant(claim));
@@ -198,19 +176,34 @@ impl<D: Driver> LockBackend for Backend<D> {
                 return Ok(Attempt::Granted(grant));
             }
         }
+        let call = Call::acquire(&self.0.layout, claim, self.0.context.channel());
         // The future is boxed because it is large and most attempts return before this point.
-        let attempt = Box::pin(self.acquire_alone(claim)).await;
+        let attempt = Box::pin(self.acquire_alone(claim, call)).await;
         attempt.map_err(|error| context::<D>(error, Operation::Acquire, claim.key()))
     }
 
-    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
+    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
+        let call = Call::renew(&self.0.layout, lease);
+        let renewal = self.call(Operation::Renew, lease.key(), call, decode_renewal).await?;
+        Ok(self.renewed(lease, renewal))
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
+        if lease.mode().is_mutex() {
+            let joined = self.0.topology.change(Change::Release, lease).await;
+            let is_released = joined.and_then(|outcome| released(&outcome));
+            if is_released.map_err(|error| context::<D>(error, Operation::Release, lease.key()))? {
+                self.0.news.changed(lease.key(), Concerns::Waiters);
+                return Ok(Release::Released);
+            }
+        }
+        Box::pin(self.release_alone(lease)).await
+    }
+
+    async fn acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
         let Some(first) = claims.first() else {
             return Ok(AttemptAll::Granted(Vec::new()));
         };
-        for claim in claims {
-            let checked = self.check_charter(claim, false);
-            checked.map_err(|error| context::<D>(error, Operation::Acquire, claim.key()))?;
-        }
         let refuse = |message: String| {
             let error = Error::new(ErrorKind::Unsupported, message);
             Err(context::<D>(error, Operation::Acquire, first.key()))
@@ -226,32 +219,13 @@ impl<D: Driver> LockBackend for Backend<D> {
                 "one request can acquire at most {most} locks, all of them mutexes"
             ));
         };
-        let attempt = self.acquire_all(claims, &call).await;
+        let attempt = self.acquire_together(claims, &call).await;
         attempt.map_err(|error| context::<D>(error, Operation::Acquire, first.key()))
     }
 
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        let call = Call::renew(&self.0.layout, lease);
-        let renewal = self.call(Operation::Renew, lease.key(), call, decode_renewal).await?;
-        Ok(self.renewed(lease, renewal))
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        if lease.share().is_whole() {
-            let joined = self.0.topology.change(Change::Release, lease).await;
-            let is_released = joined.and_then(|outcome| released(&outcome));
-            if is_released.map_err(|error| context::<D>(error, Operation::Release, lease.key()))? {
-                self.0.news.changed(lease.key(), Concerns::Waiters);
-                return Ok(Release::Released);
-            }
-        }
-        Box::pin(self.release_alone(lease)).await
-    }
-
     async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
-        let mutexes: Vec<usize> = (0..leases.len())
-            .filter(|index| leases[*index].share().is_whole() && leases[*index].floor() == 0)
-            .collect();
+        let mutexes: Vec<usize> =
+            (0..leases.len()).filter(|index| leases[*index].mode().is_mutex()).collect();
         let of_mutexes: Vec<&Lease> = mutexes.iter().map(|index| &leases[*index]).collect();
         let mut renewals: Vec<Option<Result<Renewal, Error>>> =
             leases.iter().map(|_lease| None).collect();
@@ -275,7 +249,7 @@ impl<D: Driver> LockBackend for Backend<D> {
             others.iter().map(|index| Call::renew(&self.0.layout, &leases[*index])).collect();
         for (index, reply) in others.into_iter().zip(self.0.topology.run_all(&calls).await) {
             let lease = &leases[index];
-            let renewal = reply.and_then(decode_renewal).map(|told| self.renewed(lease, told));
+            let renewal = reply.and_then(decode_renewal).map(|reply| self.renewed(lease, reply));
             let renewal =
                 renewal.map_err(|error| context::<D>(error, Operation::Renew, lease.key()));
             renewals[index] = Some(renewal);
@@ -283,87 +257,24 @@ impl<D: Driver> LockBackend for Backend<D> {
         renewals.into_iter().map(|renewal| renewal.expect("each was renewed or tried")).collect()
     }
 
-    fn watch(&self, key: &LockKey) -> KeyWatch {
-        self.0.news.watch(key)
+    fn watch(&self, subject: Subject<'_>) -> KeyWatch {
+        self.0.news.watch(subject)
     }
 
-    fn watch_claim(&self, claim: &Claim) -> KeyWatch {
-        self.0.news.watch_claim(claim)
+    fn admin(&self) -> Option<&dyn StoreAdmin> {
+        Some(self)
     }
 
-    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
-        self.0.news.watch_lease(lease.key())
-    }
-
-    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
-        let call = Call::inspect(&self.0.layout, key);
-        self.call(Operation::Inspect, key, call, decode_inspection).await
-    }
-
-    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
-        let page = async {
-            let primaries = self.0.topology.primaries().await?;
-            listing::page(&primaries, &self.0.layout, prefix, after).await
-        };
-        let page = page
-            .await
-            .map_err(|error| only_asked(error, "the server did not return its list of keys"));
-        page.map_err(|error| error.with_operation(Operation::List).with_backend(D::NAME))
-    }
-
-    async fn force_release(
-        &self,
-        key: &LockKey,
-        only: Option<Fingerprint>,
-    ) -> Result<ForcedRelease, Error> {
-        let call = Call::force_release(&self.0.layout, key, only);
-        let forced = self.call(Operation::ForceRelease, key, call, decode_forced_release).await?;
-        // A forced release is rare, so all watches of this process are notified, including waiters
-        // that are normally notified individually.
-        self.0.news.interrupted();
-        Ok(forced)
-    }
-
-    async fn request_revocation(
-        &self,
-        key: &LockKey,
-        only: Option<Fingerprint>,
-    ) -> Result<Revocation, Error> {
-        let call = Call::request_revocation(&self.0.layout, key, only);
-        let revocation = self.call(Operation::Revoke, key, call, decode_revocation).await?;
-        self.0.news.changed(key, Concerns::Holders);
-        Ok(revocation)
-    }
-
-    async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {
-        self.stand(|layout, process| Call::standing(layout, fresh, process)).await
-    }
-
-    async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
-        self.stand(|layout, process| Call::enlist(layout, enlistment, process)).await
+    fn member(&self) -> Option<&dyn Member> {
+        self.0.topology.is_the_only_one().then_some(self as _)
     }
 
     async fn ping(&self) -> Result<(), Error> {
-        let answer = self.0.topology.run(&Call::ping(&self.0.layout), None).await?;
-        answer.received.map(drop).map_err(ServerError::into_error)
-    }
-
-    async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
-        let primaries = self
-            .0
-            .topology
-            .primaries()
-            .await
-            .map_err(|error| error.with_operation(Operation::Diagnose).with_backend(D::NAME))?;
-        let each = primaries.servers.iter().map(async |server| {
-            let findings = diagnosis::of(server).await;
-            if self.0.topology.is_the_only_one() {
-                return findings;
-            }
-            let name = server.address().to_string();
-            findings.into_iter().map(|it| it.with_server(name.clone())).collect()
-        });
-        Ok(join_all(each).await.into_iter().flatten().collect())
+        let ping = async {
+            let answer = self.0.topology.run(&Call::ping(&self.0.layout), None).await?;
+            answer.received.map(drop).map_err(ServerError::into_error)
+        };
+        ping.await.map_err(|error| in_operation::<D>(error, Operation::Ping))
     }
 
     fn disconnect(&self) {

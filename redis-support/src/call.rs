@@ -4,10 +4,9 @@ mod member;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use leasehold_core::backend::{Claim, Fingerprint, Lease, Patience, Share};
-use leasehold_core::{LockKey, LockOptions};
+use leasehold_core::LockKey;
+use leasehold_core::backend::{Claim, Fingerprint, Lease, Mode};
 
 use crate::driver::Run;
 use crate::layout::{Layout, Place};
@@ -63,45 +62,22 @@ impl Call {
     /// If the client waits for a mutex and listens to `channel`, it is notified on this channel
     /// when a release reserves the mutex for it.
     pub fn acquire(layout: &Layout, claim: &Claim, channel: Option<&str>) -> Self {
-        let (of, lease) = (layout.places(claim.key()), claim.lease());
-        let id = lease.id().secret();
-        let (place, patience) = match claim.patience() {
-            Patience::Waits => (LockOptions::PLACE_TTL.min(lease.ttl()), Patience::RESERVATION),
-            _ => (claim.place().unwrap_or_default(), Duration::ZERO),
-        };
-        match lease.share() {
-            Share::Whole => {
-                let charter = claim.charter().map(|charter| (charter, layout.member()));
-                let words = Words::of(&of, &WANTED).keys(&of, &[Place::NewsFor(&id), Place::Crowd]);
-                let words = match &charter {
-                    Some((_, member)) => words.key(&member.record),
-                    None => words,
-                };
-                let words = words
-                    .value(lease)
-                    .millis(lease.ttl())
-                    .number(claim.spare_tokens())
-                    .word(&id)
-                    .millis(place)
-                    .millis(patience)
-                    .word(channel.unwrap_or("-"));
-                if let Some((charter, member)) = &charter {
-                    let words = words.word(charter.as_str()).number(claim.least_token());
-                    let words = words.word(&member.floor);
-                    return Self::new(words.shape(Script::AcquireUnderCharter), words);
-                }
+        let lease = claim.lease();
+        match lease.mode() {
+            Mode::Exclusive => {
+                let words = Words::of_mutex(layout, claim).wanted(claim, channel);
                 Self::new(words.shape(Script::Acquire), words)
             }
-            Share::Units { units, limit } => {
+            Mode::Units { units, limit } => {
+                let (of, id) = (layout.places(claim.key()), lease.id().secret());
                 let words = Words::of(&of, &WANTED)
-                    .keys(&of, &[Place::Units, Place::NewsFor(&id), Place::Crowd])
+                    .keys(&of, &[Place::Units, Place::NewsFor(&id), Place::Contended])
                     .word(&id)
                     .millis(lease.ttl())
                     .number(units)
                     .number(limit)
                     .description(lease)
-                    .millis(place)
-                    .millis(patience);
+                    .queued(claim);
                 Self::new(words.shape(Script::AcquireUnits), words)
             }
         }
@@ -112,7 +88,7 @@ impl Call {
     ///
     /// The locks may be in different hash slots, so a cluster does not support this call.
     pub fn acquire_all(layout: &Layout, claims: &[Claim]) -> Option<Self> {
-        let whole = claims.iter().all(|claim| claim.share().is_whole());
+        let whole = claims.iter().all(|claim| claim.mode().is_mutex());
         if !whole || claims.len() > Self::MAX_TOGETHER {
             return None;
         }
@@ -130,19 +106,13 @@ impl Call {
     /// Returns the call that renews a lease.
     pub fn renew(layout: &Layout, lease: &Lease) -> Self {
         let of = layout.places(lease.key());
-        match lease.share() {
-            Share::Whole if lease.floor() > 0 => {
-                let words = Words::of(&of, &[Place::Lock, Place::Revoke, Place::Fence]);
-                let words = words.value(lease).millis(lease.ttl()).number(lease.floor());
-                let words = words.word(&layout.member().floor);
-                Self::new(words.shape(Script::RaiseFloor), words)
-            }
-            Share::Whole => {
+        match lease.mode() {
+            Mode::Exclusive => {
                 let words = Words::of(&of, &[Place::Lock, Place::Revoke]);
                 let words = words.value(lease).millis(lease.ttl());
                 Self::new(words.shape(Script::Renew).with_essential(1), words)
             }
-            Share::Units { units, .. } => {
+            Mode::Units { units, .. } => {
                 let keys = [
                     Place::Held,
                     Place::Units,
@@ -151,7 +121,7 @@ impl Call {
                     Place::News,
                     Place::Revoke,
                     Place::Lock,
-                    Place::Crowd,
+                    Place::Contended,
                 ];
                 let words = Words::of(&of, &keys)
                     .id(lease)
@@ -166,13 +136,13 @@ impl Call {
     /// Returns the call that releases a lease.
     pub fn release(layout: &Layout, lease: &Lease) -> Self {
         let of = layout.places(lease.key());
-        match lease.share() {
-            Share::Whole => {
+        match lease.mode() {
+            Mode::Exclusive => {
                 let keys = [Place::Lock, Place::Queue, Place::Places, Place::News];
                 let words = Words::of(&of, &keys).value(lease).id(lease);
                 Self::new(words.shape(Script::Release).with_essential(1), words)
             }
-            Share::Units { .. } => {
+            Mode::Units { .. } => {
                 let keys = [Place::Held, Place::Units, Place::Queue, Place::Places, Place::News];
                 let words = Words::of(&of, &keys).id(lease);
                 Self::new(words.shape(Script::ReleaseUnits).with_essential(2), words)
@@ -201,7 +171,7 @@ impl Call {
 
     /// Returns the call that requests the revocation of leases.
     pub fn request_revocation(layout: &Layout, key: &LockKey, only: Option<Fingerprint>) -> Self {
-        let keys = [Place::Lock, Place::Held, Place::Units, Place::Revoke, Place::Crowd];
+        let keys = [Place::Lock, Place::Held, Place::Units, Place::Revoke, Place::Contended];
         let words = Words::of(&layout.places(key), &keys).meant(only);
         Self::new(words.shape(Script::Revoke), words)
     }
@@ -243,6 +213,31 @@ impl Call {
     }
 }
 
+impl Words {
+    /// Creates the words of a call that acquires a mutex.
+    fn of_mutex(layout: &Layout, claim: &Claim) -> Self {
+        let (of, id) = (layout.places(claim.key()), claim.id().secret());
+        Self::of(&of, &WANTED).keys(&of, &[Place::NewsFor(&id), Place::Contended])
+    }
+
+    /// Adds the arguments of a call that acquires a mutex.
+    fn wanted(self, claim: &Claim, channel: Option<&str>) -> Self {
+        let lease = claim.lease();
+        self.value(lease)
+            .millis(lease.ttl())
+            .number(claim.spare_tokens())
+            .id(lease)
+            .queued(claim)
+            .word(channel.unwrap_or("-"))
+    }
+
+    /// Adds the lifetime and the reservation of the claim's queue entry.
+    fn queued(self, claim: &Claim) -> Self {
+        self.millis(claim.queue_ttl().unwrap_or_default())
+            .millis(claim.reservation().unwrap_or_default())
+    }
+}
+
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The name of a key for a single claim contains the claim's ID.
@@ -256,8 +251,10 @@ impl fmt::Debug for Call {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use leasehold_core::Description;
-    use leasehold_core::backend::Charter;
+    use leasehold_core::backend::{QuorumConfiguration, Vote};
 
     use super::*;
 
@@ -295,26 +292,29 @@ mod tests {
     }
 
     #[test]
-    fn a_charter_takes_a_script_and_words_of_its_own() {
-        let (layout, charter) = (Layout::default(), Charter::new(["a"], Duration::from_secs(1)));
-        let plain = Claim::new(lease()).with_least_token(7);
-        let under = plain.clone().with_charter(charter.clone());
-        let [plain, under] = [plain, under].map(|claim| Call::acquire(&layout, &claim, None));
+    fn vote_adds_the_membership_to_the_acquisition() {
+        let (layout, claim) = (Layout::default(), Claim::new(lease()));
+        let configuration = QuorumConfiguration::new(["a"], Duration::from_secs(1));
+        let vote = Vote::new(claim.clone(), configuration.clone()).with_requested_token(7);
 
-        assert_eq!(under.script(), Script::AcquireUnderCharter);
-        assert!(under.keys().eq(plain.keys().chain(["lock:~member"])));
-        assert!(under.args().skip(7).eq([charter.as_str(), "7", "lock:~floor"]));
-        assert_eq!((plain.script(), plain.args().len()), (Script::Acquire, 7));
+        let plain = Call::acquire(&layout, &claim, None);
+        let vote = Call::vote(&layout, &vote, None);
+
+        assert_eq!((plain.script(), vote.script()), (Script::Acquire, Script::Vote));
+        assert!(vote.keys().eq(plain.keys().chain(["lock:~member"])));
+        let added = [configuration.as_str(), "7", "lock:~floor"];
+        assert!(vote.args().eq(plain.args().chain(added)));
     }
 
     #[test]
-    fn a_floor_takes_a_script_of_its_own() {
-        let renew = |lease: &Lease| Call::renew(&Layout::default(), lease);
-        let (plain, raised) = (renew(&lease()), renew(&lease().with_floor(9)));
+    fn raise_adds_the_minimum_token_to_the_renewal() {
+        let (layout, lease) = (Layout::default(), lease());
 
-        assert_eq!((plain.script(), raised.script()), (Script::Renew, Script::RaiseFloor));
-        assert!(raised.keys().take(2).eq(plain.keys()) && raised.keys().len() == 3);
-        assert!(raised.args().skip(2).eq(["9", "lock:~floor"]));
+        let (plain, raise) = (Call::renew(&layout, &lease), Call::raise(&layout, &lease, 9));
+
+        assert_eq!((plain.script(), raise.script()), (Script::Renew, Script::Raise));
+        assert!(raise.keys().eq(plain.keys().chain(["lock:~fence"])));
+        assert!(raise.args().eq(plain.args().chain(["9", "lock:~floor"])));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use leasehold_core::clock::{Clock, SystemClock};
 use leasehold_core::{Error, ErrorKind};
+use leasehold_settings::{REQUEST_TIMEOUT, duration_in};
 
 use crate::address::{Address, Endpoints};
 use crate::driver::{Access, Driver, Protocol};
@@ -108,7 +109,7 @@ impl<D: Driver> Config<D> {
     ///
     /// Returns [`ErrorKind::Invalid`] if the limit is less than 1 ms or more than 60 s.
     pub fn timeout(mut self, timeout: Duration) -> Result<Self, Error> {
-        self.timeout = a_millisecond_to_a_minute("timeout (timeout-ms in a URL)", timeout)?;
+        self.timeout = duration_in(&REQUEST_TIMEOUT, "timeout (timeout-ms in a URL)", timeout)?;
         Ok(self)
     }
 
@@ -160,7 +161,7 @@ impl<D: Driver> Config<D> {
             Replicas::AtLeast(0) => Replicas::None,
             replicas => replicas,
         };
-        self.replicas_timeout = a_millisecond_to_a_minute("wait-replicas-ms", timeout)?;
+        self.replicas_timeout = duration_in(&REQUEST_TIMEOUT, "wait-replicas-ms", timeout)?;
         Ok(self)
     }
 
@@ -200,17 +201,4 @@ impl<D> fmt::Debug for Config<D> {
             .field("replicas", &self.replicas)
             .finish_non_exhaustive()
     }
-}
-
-fn a_millisecond_to_a_minute(name: &str, time: Duration) -> Result<Duration, Error> {
-    if time < Duration::from_millis(1) || time > Duration::from_secs(60) {
-        let message = format!("{name} must be between 1 ms and 60 s, not {} ms", time.as_millis());
-        return Err(invalid(message));
-    }
-    Ok(time)
-}
-
-/// Returns the error for an invalid setting.
-fn invalid(message: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::Invalid, message)
 }

@@ -6,10 +6,10 @@ use std::future::pending;
 use std::mem;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use leasehold_core::backend::{Dial, check_io};
+use leasehold_core::backend::{Dial, check_io, unpoisoned};
 use leasehold_core::{Error, ErrorKind};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -71,7 +71,7 @@ pub(crate) struct ConnectionManager<D: Driver> {
 pub(crate) struct Current<L> {
     number: u64,
     connection: L,
-    silence: Arc<Silence>,
+    unanswered_wait: Arc<UnansweredWait>,
     _guard: Arc<RuntimeGuard>,
 }
 
@@ -98,7 +98,7 @@ impl<D: Driver> Drop for EndsWithRuntime<D> {
 }
 
 /// How long a connection has been silent since its last reply.
-struct Silence {
+struct UnansweredWait {
     made_at: Instant,
     /// How long the connection may be idle before it is checked.
     trusted_for: Duration,
@@ -110,7 +110,7 @@ struct Silence {
     given_up_at: AtomicU64,
 }
 
-impl Silence {
+impl UnansweredWait {
     fn new(protocol: Protocol) -> Self {
         let trusted_for = match protocol {
             Protocol::Resp2 => TRUSTED_FOR_IN_RESP2,
@@ -172,7 +172,7 @@ struct UnderWay<'a, D: Driver> {
 
 impl<D: Driver> Drop for UnderWay<'_, D> {
     fn drop(&mut self) {
-        if self.current.silence.is_hung_after_giving_up(self.manager.context.timeout) {
+        if self.current.unanswered_wait.is_hung_after_giving_up(self.manager.context.timeout) {
             self.manager.leave(self.current.number);
         }
     }
@@ -216,7 +216,7 @@ impl<D: Driver> ConnectionManager<D> {
     /// Returns the name of the sentinel that was last connected. A sentinel without an ID is
     /// identified by its IP address, because several host names may lead to one sentinel.
     pub(crate) fn sentinel(&self) -> String {
-        let id = self.sentinel_id.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let id = unpoisoned(&self.sentinel_id).clone();
         let id = id.and_then(|id| String::from_utf8(id).ok());
         let address = || self.peer().map_or_else(|| self.address.to_string(), |ip| ip.to_string());
         id.unwrap_or_else(address)
@@ -231,6 +231,13 @@ impl<D: Driver> ConnectionManager<D> {
     /// client knows.
     pub(crate) fn may_forgo_news(&self) -> bool {
         self.context.may_forgo_news()
+    }
+
+    /// Records that a request to the server failed, so that the primaries are queried again. A
+    /// request that was rejected before it was sent does not count, for example because the queue
+    /// is full.
+    pub(crate) fn suspect(&self) {
+        self.context.suspect();
     }
 
     /// Records that the server does not support requests without notifications.
@@ -299,7 +306,7 @@ impl<D: Driver> ConnectionManager<D> {
         let Ok(replies) = replies else {
             return Err(self.no_reply(current, time));
         };
-        current.silence.ends();
+        current.unanswered_wait.ends();
         let is_complete = |replies: &Vec<Received>| replies.len() == count;
         let replies = replies
             .and_then(|replies| is_complete(&replies).then_some(replies).ok_or_else(incomplete));
@@ -317,7 +324,7 @@ impl<D: Driver> ConnectionManager<D> {
     }
 
     fn no_reply(&self, current: &Current<D::Connection>, time: Duration) -> Error {
-        if current.silence.is_hung_after_timeout() {
+        if current.unanswered_wait.is_hung_after_timeout() {
             self.leave(current.number);
         }
         let message = format!("no reply arrived within {time:?}, so the outcome is unknown");
@@ -372,7 +379,7 @@ impl<D: Driver> ConnectionManager<D> {
         let current = self.existing()?;
         // Requests to sentinels are read-only, so they can be retried.
         let Some(current) =
-            current.filter(|current| self.role == Role::Store && current.silence.is_long())
+            current.filter(|current| self.role == Role::Store && current.unanswered_wait.is_long())
         else {
             return Ok(());
         };
@@ -525,7 +532,12 @@ impl<D: Driver> ConnectionManager<D> {
             pending::<()>().await;
         });
         let guard = Arc::new(RuntimeGuard(waiting.abort_handle()));
-        Ok(Current { number, connection, silence: Arc::new(Silence::new(protocol)), _guard: guard })
+        Ok(Current {
+            number,
+            connection,
+            unanswered_wait: Arc::new(UnansweredWait::new(protocol)),
+            _guard: guard,
+        })
     }
 
     /// Queries a sentinel's ID, which does not change during a connection. Services that imitate
@@ -538,7 +550,7 @@ impl<D: Driver> ConnectionManager<D> {
             Err(refusal) if refusal.is_unknown_to_a_sentinel() => None,
             Err(refusal) => return Err(refusal.into_error()),
         };
-        *self.sentinel_id.lock().unwrap_or_else(PoisonError::into_inner) = id;
+        *unpoisoned(&self.sentinel_id) = id;
         Ok(())
     }
 
@@ -575,7 +587,7 @@ impl<D: Driver> ConnectionManager<D> {
     }
 
     fn locked(&self) -> MutexGuard<'_, Option<Current<D::Connection>>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(&self.current)
     }
 }
 

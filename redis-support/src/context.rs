@@ -30,7 +30,7 @@ pub(crate) struct Context<D> {
     /// The protocol for connections to servers.
     pub(crate) protocol: Protocol,
     /// The number of reasons so far to doubt which servers are the primaries.
-    suspicions: AtomicU64,
+    failure_reports: AtomicU64,
     closed: AtomicBool,
     /// Whether the warning about an unencrypted password has been logged.
     has_warned: AtomicBool,
@@ -59,7 +59,7 @@ impl<D: Driver> Context<D> {
             channel,
             nothing,
             protocol,
-            suspicions: AtomicU64::new(0),
+            failure_reports: AtomicU64::new(0),
             closed,
             has_warned,
         })
@@ -115,12 +115,12 @@ impl<D: Driver> Context<D> {
 
     /// Records a reason to query the primaries again.
     pub(crate) fn suspect(&self) {
-        self.suspicions.fetch_add(1, Ordering::Relaxed);
+        self.failure_reports.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the number of calls to [`suspect`](Self::suspect).
-    pub(crate) fn suspicions(&self) -> u64 {
-        self.suspicions.load(Ordering::Relaxed)
+    pub(crate) fn failure_reports(&self) -> u64 {
+        self.failure_reports.load(Ordering::Relaxed)
     }
 
     pub(crate) fn close(&self) {

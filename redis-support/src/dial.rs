@@ -14,8 +14,8 @@ use crate::error::unreachable;
 ///
 /// Returns [`Unavailable`](leasehold_core::ErrorKind::Unavailable) if the name has no address.
 pub(crate) async fn addresses_of(address: &Address) -> Result<Vec<Option<SocketAddr>>, Error> {
-    let Address::Tcp { host, port } = address else { return Ok(vec![None]) };
-    let found = lookup_host((host.as_str(), *port)).await;
+    let Address::Tcp(server) = address else { return Ok(vec![None]) };
+    let found = lookup_host((server.host.as_str(), server.port)).await;
     let found = found.map_err(|error| unreachable(&format!("{error:?}")))?;
     let mut addresses = Vec::new();
     for at in found {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::Error;
+use leasehold_settings::Tls;
 
 use crate::address::{Address, Endpoints};
 use crate::dial::addresses_of;
@@ -296,23 +297,6 @@ pub struct Access {
 impl fmt::Debug for Access {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Access").field("database", &self.database).finish_non_exhaustive()
-    }
-}
-
-/// The certificates and keys for TLS, in PEM format. `Debug` does not show them.
-///
-/// [`Driver::new`] takes an argument of this type.
-#[derive(Clone, Default)]
-pub struct Tls {
-    /// The trusted certificate authority, or `None` for the system's trusted authorities.
-    pub authority: Option<Vec<u8>>,
-    /// The certificate of this client and its key.
-    pub identity: Option<(Vec<u8>, Vec<u8>)>,
-}
-
-impl fmt::Debug for Tls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls").finish_non_exhaustive()
     }
 }
 

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use leasehold_core::clock::SystemClock;
 use leasehold_core::{Error, ErrorKind};
+use leasehold_settings::{Server, Tls};
 
 use crate::address::{Address, Endpoints};
 use crate::connection::{ConnectionManager, Role};
 use crate::context::Context;
 use crate::driver::{
-    Access, ConnectError, Connection, Destination, Driver, Protocol, PushHandler, Request, Tls,
+    Access, ConnectError, Connection, Destination, Driver, Protocol, PushHandler, Request,
 };
 use crate::layout::Layout;
 use crate::reply::Received;
@@ -42,7 +43,7 @@ impl Fake {
         self.mute.lock().unwrap().push(([192, 0, 2, 1], 1).into());
     }
 
-    /// Delays all later replies of a server.
+    /// Delays the replies of all later round trips to a server.
     pub(crate) fn delay(&self, address: &str, delay: Duration) {
         self.delays.lock().unwrap().insert(address.to_owned(), delay);
     }
@@ -93,7 +94,7 @@ impl Fake {
 
     /// Returns the address of a server in the form that other servers report.
     pub(crate) fn address(port: u16) -> Address {
-        Address::Tcp { host: "h".to_owned(), port }
+        Address::Tcp(Server { host: "h".to_owned(), port })
     }
 }
 
@@ -177,10 +178,6 @@ impl FakeConnection {
         let Some(answer) = answer else {
             return Err(Error::new(ErrorKind::Indeterminate, "the connection broke"));
         };
-        let delay = self.delays.lock().unwrap().get(&self.address).copied();
-        if let Some(delay) = delay {
-            tokio::time::sleep(delay).await;
-        }
         match answer(&words) {
             Some(received) => Ok(received),
             None => std::future::pending().await,
@@ -191,6 +188,10 @@ impl FakeConnection {
 impl Connection for FakeConnection {
     async fn send(&self, requests: Vec<Request<'_>>) -> Result<Vec<Received>, Error> {
         self.round_trips.lock().unwrap().push(requests.len());
+        let delay = self.delays.lock().unwrap().get(&self.address).copied();
+        if let Some(delay) = delay {
+            tokio::time::sleep(delay).await;
+        }
         let mut replies = Vec::new();
         for request in requests {
             replies.push(self.ask(request).await?);

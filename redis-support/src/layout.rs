@@ -76,6 +76,11 @@ impl Layout {
         format!("{}{key}", self.prefix)
     }
 
+    /// Returns the length of the key of a lock, in bytes.
+    pub(crate) fn lock_len(&self, key: &LockKey) -> usize {
+        self.prefix.len() + key.as_str().len()
+    }
+
     /// Returns a pattern for all keys of locks whose encoded names start with `prefix`. The pattern
     /// also matches a few unrelated keys.
     pub(crate) fn pattern(&self, prefix: &str) -> String {
@@ -95,8 +100,8 @@ impl Layout {
     }
 
     /// Returns the two keys of a quorum member: the membership record and the minimum token.
-    pub(crate) fn member(&self) -> Member {
-        Member {
+    pub(crate) fn member(&self) -> MemberKeys {
+        MemberKeys {
             record: format!("{}~member", self.prefix),
             floor: format!("{}~floor", self.prefix),
         }
@@ -176,7 +181,7 @@ impl Layout {
 /// The keys of a server that is a member of a quorum. A member is a single server, so these keys do
 /// not need to be in a lock's hash slot.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub(crate) struct Member {
+pub(crate) struct MemberKeys {
     pub(crate) record: String,
     pub(crate) floor: String,
 }
@@ -210,7 +215,7 @@ pub(crate) enum Place<'a> {
     /// The token counter. Many locks share a counter, so the counter may exist forever.
     Fence,
     /// The locks that have a queue, permits or a revocation request.
-    Crowd,
+    Contended,
     Held,
     Units,
     Queue,
@@ -227,7 +232,7 @@ impl Place<'_> {
         match self {
             Self::Lock => "",
             Self::Fence => "fence",
-            Self::Crowd => "crowd",
+            Self::Contended => "crowd",
             Self::Held => Layout::HELD,
             Self::Units => "units",
             Self::Queue => Layout::QUEUE,
@@ -246,7 +251,7 @@ impl Places<'_> {
 
     /// Appends the name of a key to `text`.
     pub(crate) fn write(&self, place: Place<'_>, text: &mut String) {
-        let is_shared = matches!(place, Place::Fence | Place::Crowd);
+        let is_shared = matches!(place, Place::Fence | Place::Contended);
         text.push_str(self.prefix);
         if place != Place::Lock {
             text.push('~');
@@ -284,7 +289,7 @@ mod tests {
 
     const OTHERS: [Place<'_>; 9] = [
         Place::Fence,
-        Place::Crowd,
+        Place::Contended,
         Place::Held,
         Place::Units,
         Place::Queue,
@@ -322,7 +327,7 @@ mod tests {
     fn the_shared_names_of_a_slot_come_in_two_parts() {
         let layout = Layout::new("app:lock/").unwrap().by_slot();
         let key = key("invoice:42");
-        for place in [Place::Fence, Place::Crowd] {
+        for place in [Place::Fence, Place::Contended] {
             let mut parts = String::new();
             layout.write_up_to_tag(place, &mut parts);
             layout.write_tag(&key, &mut parts);
@@ -331,13 +336,13 @@ mod tests {
     }
 
     #[test]
-    fn locks_on_one_server_share_a_fence_and_a_crowd() {
+    fn locks_on_one_server_share_a_fence_and_a_set_of_contended_locks() {
         let layout = Layout::default();
         let key = key("a");
         let of = layout.places(&key);
 
         assert_eq!(name(of, Place::Fence), "lock:~fence");
-        assert_eq!(name(of, Place::Crowd), "lock:~crowd");
+        assert_eq!(name(of, Place::Contended), "lock:~crowd");
     }
 
     #[test]
@@ -363,7 +368,7 @@ mod tests {
             let expected = concerns.map(|concerns| (key.as_str(), concerns));
             assert_eq!(layout.news(name(of, place).as_bytes()), expected, "{place:?}");
         }
-        let Member { record, floor } = layout.member();
+        let MemberKeys { record, floor } = layout.member();
         for name in ["other:a/b", &record, &floor] {
             assert_eq!(layout.news(name.as_bytes()), None, "{name}");
         }

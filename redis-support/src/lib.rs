@@ -83,9 +83,10 @@ pub use call::Call;
 pub use config::{Config, Replicas};
 pub use driver::{
     Access, ConnectError, Connection, Destination, Driver, KeepAlive, Protocol, Push, PushHandler,
-    Request, Run, Tls,
+    Request, Run,
 };
 pub use error::{ServerError, unreachable};
 pub use layout::Layout;
+pub use leasehold_settings::{Server, Tls};
 pub use reply::{Received, Reply};
 pub use script::Script;

@@ -27,7 +27,7 @@ pub(crate) use replication::{Answer, Wait};
 /// A server that stores locks.
 pub(crate) struct Node<D: Driver> {
     connection: Arc<ConnectionManager<D>>,
-    pipeline: Arc<Pipeline<D>>,
+    pipeline: Pipeline<D>,
     waiting: WaitPool<D>,
 }
 
@@ -77,11 +77,14 @@ impl<D: Driver> Node<D> {
         if let Some(wait) = wait {
             return self.waiting.run(call, wait).await;
         }
-        if let Some(joined) = self.pipeline.join_call(call) {
-            let received = self.pipeline.outcome(joined).await?.into_received()?;
-            return Ok(Answer::unacknowledged(received));
-        }
-        let _alone = self.pipeline.alone();
+        let received = match self.pipeline.alone() {
+            Some(_alone) => self.run_alone(call).await.inspect_err(self.suspect())?,
+            None => self.pipeline.submit(call)?.reply().await??.into_received()?,
+        };
+        Ok(Answer::unacknowledged(received))
+    }
+
+    async fn run_alone(&self, call: &Call) -> Result<Received, Error> {
         let run = call.run();
         let mut request = Request::ByHash(run);
         loop {
@@ -90,7 +93,7 @@ impl<D: Driver> Node<D> {
             let [received] = exactly(self.pipeline.in_order(exchange).await?)?;
             match request {
                 Request::ByHash(_) if is_unknown(&received) => request = Request::BySource(run),
-                _ => return Ok(Answer::unacknowledged(received)),
+                _ => return Ok(received),
             }
         }
     }
@@ -98,17 +101,17 @@ impl<D: Driver> Node<D> {
     /// Runs many scripts in as few round trips as possible. If an error occurs, replies that have
     /// already arrived are still returned.
     pub(crate) async fn run_all(&self, calls: &[&Call]) -> Vec<Result<Received, Error>> {
-        let joined: Vec<_> = calls.iter().map(|call| self.pipeline.add_call(call)).collect();
-        let replies = joined
-            .into_iter()
-            .map(async |joined| self.pipeline.outcome(joined?).await?.into_received());
+        let submitted: Vec<_> = calls.iter().map(|call| self.pipeline.submit(call)).collect();
+        let replies =
+            submitted.into_iter().map(async |submitted| submitted?.reply().await??.into_received());
         join_all(replies).await
     }
 
     /// Runs a script for a key that is moving to this server.
     pub(crate) async fn run_asking(&self, call: &Call) -> Result<Received, Error> {
         let requests = [Request::Words(&["ASKING"]), Request::ByHash(call.run())];
-        let [asking, received] = exactly(self.connection.run(&requests, Duration::ZERO).await?)?;
+        let replies = self.connection.run(&requests, Duration::ZERO).await;
+        let [asking, received] = exactly(replies.inspect_err(self.suspect())?)?;
         Ok(asking.and(received))
     }
 
@@ -125,7 +128,13 @@ impl<D: Driver> Node<D> {
         layout: &Layout,
         leases: &[&Lease],
     ) -> Result<Vec<bool>, Error> {
-        renewals::renew_all(&self.connection, layout, leases).await
+        let renewed = renewals::renew_all(&self.connection, layout, leases).await;
+        renewed.inspect_err(self.suspect())
+    }
+
+    /// Returns a function that records a failed request to the server.
+    fn suspect(&self) -> impl FnOnce(&Error) {
+        |_error| self.connection.suspect()
     }
 }
 

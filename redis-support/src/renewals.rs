@@ -30,7 +30,7 @@ pub(crate) async fn renew_all<D: Driver>(
     let mut scripts = Vec::with_capacity(1);
     for of_ttl in order.chunk_by(|one, other| leases[*one].ttl() == leases[*other].ttl()) {
         words.begin();
-        words.push_key(&layout.shared(), Place::Crowd);
+        words.push_key(&layout.shared(), Place::Contended);
         of_ttl.iter().for_each(|index| words.push_lock(layout, leases[*index].key()));
         words.end_keys();
         words.push_number(millis(leases[of_ttl[0]].ttl()));

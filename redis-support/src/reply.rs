@@ -4,10 +4,10 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use leasehold_core::admin::{ForcedRelease, Inspection, Revocation, Waiter};
 use leasehold_core::backend::{
-    Attempt, AttemptAll, CalledBy, Charter, Claim, Contention, Fingerprint, Grant, Release,
-    Renewal, Share, Standing, StoreId,
+    Attempt, AttemptAll, Claim, Contention, Fingerprint, ForcedRelease, Grant, Inspection,
+    MemberStatus, Mode, QuorumConfiguration, Release, Renewal, Revocation, StoreId, Waiter,
+    WokenBy,
 };
 use leasehold_core::{Description, Error, ErrorKind, Holder};
 
@@ -43,22 +43,22 @@ pub type Received = Result<Reply, ServerError>;
 
 /// The outcome of an operation, and the IDs of the claims that the operation has woken. `Debug`
 /// does not show the IDs.
-pub(crate) struct Told<T> {
+pub(crate) struct ServerReply<T> {
     pub(crate) outcome: T,
-    pub(crate) called: Vec<String>,
+    pub(crate) notified: Vec<String>,
 }
 
-impl<T: fmt::Debug> fmt::Debug for Told<T> {
+impl<T: fmt::Debug> fmt::Debug for ServerReply<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Told").field("outcome", &self.outcome).finish_non_exhaustive()
+        f.debug_struct("ServerReply").field("outcome", &self.outcome).finish_non_exhaustive()
     }
 }
 
 /// How a claim that was not granted can be notified.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Hearing {
+pub(crate) struct NotificationMode {
     /// Whether the claim is exclusive.
-    pub(crate) is_whole: bool,
+    pub(crate) is_mutex: bool,
     /// Whether the server sends notifications.
     pub(crate) has_push: bool,
 }
@@ -74,52 +74,55 @@ const LOOK: Duration = Duration::from_millis(20);
 /// # Errors
 ///
 /// Returns the server's error, or [`ErrorKind::Unexpected`] if the reply cannot be read.
-pub(crate) fn decode_attempt(received: Received, hearing: Hearing) -> Result<Told<Attempt>, Error> {
+pub(crate) fn decode_attempt(
+    received: Received,
+    mode: NotificationMode,
+) -> Result<ServerReply<Attempt>, Error> {
     let Reply::Array(parts) = received.map_err(ServerError::into_error)? else {
         return Err(unexpected());
     };
     let attempt = match parts.as_slice() {
-        [Reply::Int(1), token, Reply::Int(spare), called @ ..] => grant(token)
+        [Reply::Int(1), token, Reply::Int(spare), notified @ ..] => grant(token)
             .zip(u32::try_from(*spare).ok())
             .map(|(grant, spare)| grant.with_spare_tokens(spare))
-            .map(|grant| (Attempt::Granted(grant), called)),
+            .map(|grant| (Attempt::Granted(grant), notified)),
         [
             Reply::Int(0),
             Reply::Int(after),
             Reply::Int(left),
             by,
             known,
-            Reply::Int(place),
+            Reply::Int(entry_ttl),
             Reply::Int(ahead),
-            called @ ..,
+            notified @ ..,
         ] => {
-            let queued = Queued::new(*place, *ahead);
-            let contention = hearing.contention(*after, queued);
-            let held_by = |contention| held_by(contention, *left, by, known, hearing.is_whole);
-            held_by(contention).map(|contention| (Attempt::Held(contention), called))
+            let queued = Queued::new(*entry_ttl, *ahead);
+            let contention = mode.contention(*after, queued);
+            let held_by = |contention| held_by(contention, *left, by, known, mode.is_mutex);
+            held_by(contention).map(|contention| (Attempt::Held(contention), notified))
         }
         _ => None,
     };
-    let (outcome, called) = attempt.ok_or_else(unexpected)?;
-    Ok(Told { outcome, called: ids(called)? })
+    let (outcome, notified) = attempt.ok_or_else(unexpected)?;
+    Ok(ServerReply { outcome, notified: ids(notified)? })
 }
 
 /// A queue entry.
 #[derive(Clone, Copy, Debug)]
 struct Queued {
-    place: Duration,
+    entry_ttl: Duration,
     /// The number of claims ahead of this entry.
     ahead: u32,
 }
 
 impl Queued {
-    fn new(place: i64, ahead: i64) -> Option<Self> {
-        let place = Duration::from_millis(u64::try_from(place).ok()?);
-        Some(Self { place, ahead: u32::try_from(ahead).ok()? })
+    fn new(entry_ttl: i64, ahead: i64) -> Option<Self> {
+        let entry_ttl = Duration::from_millis(u64::try_from(entry_ttl).ok()?);
+        Some(Self { entry_ttl, ahead: u32::try_from(ahead).ok()? })
     }
 }
 
-impl Hearing {
+impl NotificationMode {
     fn contention(self, after: i64, queued: Option<Queued>) -> Contention {
         let after = u64::try_from(after).ok().map(Duration::from_millis);
         let looks = queued.map(|queued| LOOK.saturating_mul(queued.ahead.saturating_add(1)));
@@ -128,10 +131,10 @@ impl Hearing {
             Some(time) => Contention::new().with_retry_after(time),
             None => Contention::new(),
         };
-        let Some(Queued { place, ahead }) = queued else { return contention };
-        let by_key = !self.has_push || self.is_whole && ahead == 0;
-        let called_by = if by_key { CalledBy::Key } else { CalledBy::Name };
-        contention.with_place(place).with_called_by(called_by)
+        let Some(Queued { entry_ttl, ahead }) = queued else { return contention };
+        let by_key = !self.has_push || self.is_mutex && ahead == 0;
+        let woken_by = if by_key { WokenBy::Key } else { WokenBy::Claim };
+        contention.with_queue_entry(entry_ttl).with_woken_by(woken_by)
     }
 }
 
@@ -140,11 +143,11 @@ fn held_by(
     left: i64,
     by: &Reply,
     known: &Reply,
-    is_whole: bool,
+    is_mutex: bool,
 ) -> Option<Contention> {
     match (by, known) {
         (Reply::Nil, Reply::Nil) => Some(contention),
-        (Reply::Bytes(value), Reply::Nil) if is_whole => {
+        (Reply::Bytes(value), Reply::Nil) if is_mutex => {
             Some(contention.with_holder(holder(value, left)))
         }
         (Reply::Bytes(id), record) => {
@@ -163,12 +166,12 @@ fn ids(replies: &[Reply]) -> Result<Vec<String>, Error> {
 }
 
 /// Reads a number, which may be followed by IDs.
-fn decode_number(received: Received) -> Result<Told<i64>, Error> {
+fn decode_number(received: Received) -> Result<ServerReply<i64>, Error> {
     match received.map_err(ServerError::into_error)? {
-        Reply::Int(outcome) => Ok(Told { outcome, called: Vec::new() }),
+        Reply::Int(outcome) => Ok(ServerReply { outcome, notified: Vec::new() }),
         Reply::Array(parts) => match parts.as_slice() {
-            [Reply::Int(outcome), called @ ..] => {
-                Ok(Told { outcome: *outcome, called: ids(called)? })
+            [Reply::Int(outcome), notified @ ..] => {
+                Ok(ServerReply { outcome: *outcome, notified: ids(notified)? })
             }
             _ => Err(unexpected()),
         },
@@ -217,16 +220,16 @@ pub(crate) fn decode_attempt_all(
 /// # Errors
 ///
 /// Returns the server's error, or [`ErrorKind::Unexpected`] if the reply cannot be read.
-pub(crate) fn decode_renewal(received: Received) -> Result<Told<Renewal>, Error> {
-    let told = decode_number(received).or_else(|error| replaced(error, -1))?;
-    let outcome = match told.outcome {
+pub(crate) fn decode_renewal(received: Received) -> Result<ServerReply<Renewal>, Error> {
+    let reply = decode_number(received).or_else(|error| replaced(error, -1))?;
+    let outcome = match reply.outcome {
         1 => Renewal::Renewed,
         2 => Renewal::RevocationRequested,
         0 => Renewal::Vanished,
         -1 => Renewal::Taken,
         _ => return Err(unexpected()),
     };
-    Ok(Told { outcome, called: told.called })
+    Ok(ServerReply { outcome, notified: reply.notified })
 }
 
 /// Reads the reply to [`Call::release`](crate::Call::release).
@@ -234,22 +237,22 @@ pub(crate) fn decode_renewal(received: Received) -> Result<Told<Renewal>, Error>
 /// # Errors
 ///
 /// Returns the server's error, or [`ErrorKind::Unexpected`] if the reply cannot be read.
-pub(crate) fn decode_release(received: Received) -> Result<Told<Release>, Error> {
-    let told = decode_number(received).or_else(|error| replaced(error, 0))?;
-    let outcome = match told.outcome {
+pub(crate) fn decode_release(received: Received) -> Result<ServerReply<Release>, Error> {
+    let reply = decode_number(received).or_else(|error| replaced(error, 0))?;
+    let outcome = match reply.outcome {
         1 => Release::Released,
         0 => Release::NotHeld,
         _ => return Err(unexpected()),
     };
-    Ok(Told { outcome, called: told.called })
+    Ok(ServerReply { outcome, notified: reply.notified })
 }
 
 /// Returns `outcome` if a client has replaced the lock with a value of a different type.
-fn replaced(error: Error, outcome: i64) -> Result<Told<i64>, Error> {
+fn replaced(error: Error, outcome: i64) -> Result<ServerReply<i64>, Error> {
     if error.kind() != ErrorKind::WrongType {
         return Err(error);
     }
-    Ok(Told { outcome, called: Vec::new() })
+    Ok(ServerReply { outcome, notified: Vec::new() })
 }
 
 /// Reads the reply to [`Call::inspect`](crate::Call::inspect).
@@ -261,18 +264,18 @@ pub(crate) fn decode_inspection(received: Received) -> Result<Inspection, Error>
     let Reply::Array(parts) = received.map_err(ServerError::into_error)? else {
         return Err(unexpected());
     };
-    let [held, clock, waiting, places @ ..] = parts.as_slice() else {
+    let [held, clock, waiting, waiters @ ..] = parts.as_slice() else {
         return Err(unexpected());
     };
     let (clock, waiting) = number(clock).zip(number(waiting)).ok_or_else(unexpected)?;
     let Held { token, units, holders } = decode_held(Ok(held.clone()))?;
-    let places = places.chunks(2).map(|place| match place {
+    let waiters = waiters.chunks(2).map(|entry| match entry {
         [Reply::Bytes(id), record] => waiter(id, record, clock, units.is_none()),
         _ => None,
     });
-    let places = places.collect::<Option<Vec<_>>>().ok_or_else(unexpected)?;
-    let unlisted = waiting.saturating_sub(places.len() as u64);
-    let queue: Vec<Waiter> = places.into_iter().flatten().collect();
+    let waiters = waiters.collect::<Option<Vec<_>>>().ok_or_else(unexpected)?;
+    let unlisted = waiting.saturating_sub(waiters.len() as u64);
+    let queue: Vec<Waiter> = waiters.into_iter().flatten().collect();
     let waiting = unlisted + queue.len() as u64;
     let holders = holders.into_iter().map(|holder| {
         // The token shows when the lease was granted, because tokens are derived from the server's
@@ -316,29 +319,28 @@ pub(crate) fn decode_revocation(received: Received) -> Result<Revocation, Error>
     }
 }
 
-/// Reads the reply to [`Call::standing`](crate::Call::standing) and
-/// [`Call::enlist`](crate::Call::enlist).
+/// Reads the reply to [`Call::status`](crate::Call::status) and [`Call::join`](crate::Call::join).
 ///
 /// # Errors
 ///
 /// Returns the server's error, or [`ErrorKind::Unexpected`] if the reply cannot be read.
-pub(crate) fn decode_standing(received: Received) -> Result<Standing, Error> {
+pub(crate) fn decode_status(received: Received) -> Result<MemberStatus, Error> {
     let Reply::Array(parts) = received.map_err(ServerError::into_error)? else {
         return Err(unexpected());
     };
-    let [Reply::Bytes(id), charter, floor, Reply::Int(age)] = parts.as_slice() else {
+    let [Reply::Bytes(id), configuration, min_token, Reply::Int(age)] = parts.as_slice() else {
         return Err(unexpected());
     };
-    let charter = match charter {
+    let configuration = match configuration {
         Reply::Nil => None,
         Reply::Bytes(text) => Some(str::from_utf8(text).map_err(|_| unexpected())?),
         _ => return Err(unexpected()),
     };
     let id = str::from_utf8(id).ok().and_then(StoreId::parse).ok_or_else(unexpected)?;
     let age = Duration::from_micros(u64::try_from(*age).map_err(|_| unexpected())?);
-    Ok(Standing::new(id)
-        .with_charter(charter.map(Charter::from_text))
-        .with_floor(number(floor).ok_or_else(unexpected)?)
+    Ok(MemberStatus::new(id)
+        .with_configuration(configuration.map(QuorumConfiguration::from_text))
+        .with_min_token(number(min_token).ok_or_else(unexpected)?)
         .with_age(age))
 }
 
@@ -415,7 +417,7 @@ fn holder_of_units(id: &[u8], remaining: i64, record: &Reply) -> Option<Holder> 
     let description = str::from_utf8(description).ok().and_then(|it| Description::new(it).ok());
     Some(
         holder
-            .with_share(Share::Units { units, limit })
+            .with_mode(Mode::Units { units, limit })
             .with_token(u64::try_from(*token).ok())
             .with_description(description),
     )
@@ -434,9 +436,9 @@ fn waiter(id: &[u8], record: &Reply, clock: u64, may_be_whole: bool) -> Option<O
         return Some(None);
     }
     let (units, limit) = (u32::try_from(*units).ok()?, u32::try_from(*limit).ok()?);
-    let is_whole = limit == 1 && may_be_whole;
-    let share = if is_whole { Share::Whole } else { Share::Units { units, limit } };
-    let waiter = Waiter::new(Fingerprint::of(id), share);
+    let is_mutex = limit == 1 && may_be_whole;
+    let mode = if is_mutex { Mode::Exclusive } else { Mode::Units { units, limit } };
+    let waiter = Waiter::new(Fingerprint::of(id), mode);
     Some(Some(waiter.with_description(description(value))))
 }
 
@@ -451,7 +453,7 @@ fn holder(value: &[u8], remaining: i64) -> Holder {
     let id = value.split(|&byte| byte == b' ').next().unwrap_or_default();
     let remaining = u64::try_from(remaining).ok().map(Duration::from_millis);
     Holder::new(Fingerprint::of(id))
-        .with_share(Share::Whole)
+        .with_mode(Mode::Exclusive)
         .with_description(description(value))
         .with_remaining(remaining)
 }

@@ -19,12 +19,8 @@ pub enum Script {
     Acquire,
     /// Acquires either all or none of several locks.
     AcquireAll,
-    /// Acquires a lock on a server that is a member of a quorum.
-    AcquireUnderCharter,
     /// Acquires permits of a lock.
     AcquireUnits,
-    /// Makes the server a member of a quorum.
-    Enlist,
     /// Releases and acquires many locks that have neither a queue nor permits.
     Exchange,
     /// Releases and acquires many locks on a server of a cluster, in hash slots without queues and
@@ -34,10 +30,12 @@ pub enum Script {
     ForceRelease,
     /// Returns the holders and waiters of a key.
     Inspect,
+    /// Makes the server a member of a quorum.
+    Join,
     /// Checks whether the server accepts the writes that an acquisition needs.
     Ping,
-    /// Renews this client's lease of a lock and sets the minimum for later tokens.
-    RaiseFloor,
+    /// Renews this client's lease of a lock and raises the minimum for later tokens.
+    Raise,
     /// Releases this client's lease of a lock.
     Release,
     /// Releases permits of this client.
@@ -51,7 +49,9 @@ pub enum Script {
     /// Requests the revocation of a key's leases.
     Revoke,
     /// Returns the membership status of the server.
-    Standing,
+    Status,
+    /// Acquires a lock on a server that is a member of a quorum.
+    Vote,
 }
 
 /// Includes the files of a directory, by name.
@@ -63,14 +63,15 @@ macro_rules! files {
 
 /// The functions that scripts include.
 const PARTS: [(&str, &str); 21] = files!(
-    "scripts/parts/": "acquire_in_turn", "charter", "crowd", "far_place", "give_way", "grant_free", "hand_over", "lease", "list",
-    "meant", "member", "news", "place", "queue", "refuse", "renew_mutex", "stand", "time", "token", "turn", "units"
+    "scripts/parts/": "acquire_in_turn", "back_of_queue", "contended", "grant_free", "grant_next", "lease", "list", "meant",
+    "member", "member_status", "news", "place", "queue", "refuse", "renew_mutex", "time", "token", "turn", "units", "vote",
+    "yield_to_foreign_client"
 );
 
 /// The scripts, in the order of [`Script`].
 const SCRIPTS: [(&str, &str); 18] = files!(
-    "scripts/": "acquire", "acquire_all", "acquire_under_charter", "acquire_units", "enlist", "exchange", "exchange_by_slot",
-    "force_release", "inspect", "ping", "raise_floor", "release", "release_units", "renew", "renew_all", "renew_units", "revoke", "standing"
+    "scripts/": "acquire", "acquire_all", "acquire_units", "exchange", "exchange_by_slot", "force_release", "inspect",
+    "join", "ping", "raise", "release", "release_units", "renew", "renew_all", "renew_units", "revoke", "status", "vote"
 );
 
 impl Script {
@@ -78,22 +79,22 @@ impl Script {
     pub const ALL: [Self; 18] = [
         Self::Acquire,
         Self::AcquireAll,
-        Self::AcquireUnderCharter,
         Self::AcquireUnits,
-        Self::Enlist,
         Self::Exchange,
         Self::ExchangeBySlot,
         Self::ForceRelease,
         Self::Inspect,
+        Self::Join,
         Self::Ping,
-        Self::RaiseFloor,
+        Self::Raise,
         Self::Release,
         Self::ReleaseUnits,
         Self::Renew,
         Self::RenewAll,
         Self::RenewUnits,
         Self::Revoke,
-        Self::Standing,
+        Self::Status,
+        Self::Vote,
     ];
 
     /// Returns the source of the script, which does not depend on the call or the server.

@@ -1,6 +1,7 @@
 //! Runs a task once, on behalf of all callers that wait for the task's outcome.
 
-use std::sync::{Mutex, PoisonError};
+use leasehold_core::backend::unpoisoned;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -59,7 +60,7 @@ impl<T: Clone + Send + Sync + 'static> SharedTask<T> {
     where
         F: Future<Output = T> + Send + 'static,
     {
-        let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = unpoisoned(&self.0);
         let now = Instant::now();
         if let Some(other) = &*running
             && now < other.until

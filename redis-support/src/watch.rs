@@ -17,7 +17,7 @@
 //! listens to the channel.
 
 use leasehold_core::LockKey;
-use leasehold_core::backend::{Claim, KeyWatch, KeyWatches, Lease};
+use leasehold_core::backend::{KeyWatch, KeyWatches, Lease, Subject};
 
 use crate::layout::{Concerns, Layout};
 
@@ -35,19 +35,12 @@ impl News {
         Self { layout, waiters, holders }
     }
 
-    /// Returns a watch for a claim that may have to wait.
-    pub(crate) fn watch_claim(&self, claim: &Claim) -> KeyWatch {
-        self.waiters.watch_claim(claim)
-    }
-
-    /// Returns a watch for a waiter or an observer.
-    pub(crate) fn watch(&self, key: &LockKey) -> KeyWatch {
-        self.waiters.watch(key)
-    }
-
-    /// Returns a watch for a holder.
-    pub(crate) fn watch_lease(&self, key: &LockKey) -> KeyWatch {
-        self.holders.watch(key)
+    pub(crate) fn watch(&self, subject: Subject<'_>) -> KeyWatch {
+        match subject {
+            Subject::Claim(claim) => self.waiters.watch_claim(claim),
+            Subject::Lease(lease) => self.holders.watch(lease.key()),
+            _ => self.waiters.watch(subject.key()),
+        }
     }
 
     /// Reports a change by this client. The server reports such a change only to connections other
@@ -78,7 +71,7 @@ impl News {
     /// Handles the message that the server has reserved a key for the claim with this ID.
     pub(crate) fn reserved(&self, id: &[u8]) {
         match str::from_utf8(id) {
-            Ok(id) => self.waiters.call(id),
+            Ok(id) => self.waiters.notify_claim(id),
             // The message does not come from Leasehold, so all waiters must check their keys.
             Err(_) => self.interrupted(),
         }
@@ -86,12 +79,12 @@ impl News {
 
     /// Notifies the claims that a script has woken, except for the caller's own claim. The server
     /// does not notify a connection of changes that the connection itself made.
-    pub(crate) fn called_up(&self, ids: &[String], lease: &Lease) {
+    pub(crate) fn notify_claims(&self, ids: &[String], lease: &Lease) {
         if ids.is_empty() {
             return;
         }
         let own = lease.id().secret();
-        ids.iter().filter(|id| **id != own).for_each(|id| self.waiters.call(id));
+        ids.iter().filter(|id| **id != own).for_each(|id| self.waiters.notify_claim(id));
     }
 
     /// Notifies all watches, because notifications may have been missed.
@@ -102,7 +95,7 @@ impl News {
 
     fn notify(&self, name: &str, concerns: Concerns<'_>) {
         if let Concerns::Claim(id) = concerns {
-            return self.waiters.call(id);
+            return self.waiters.notify_claim(id);
         }
         if concerns != Concerns::Holders {
             self.waiters.notify(name);

@@ -165,10 +165,6 @@ impl Words {
         index.checked_sub(1).map_or(0, |before| self.ends[before])
     }
 
-    pub(crate) fn get(&self, index: usize) -> &str {
-        &self.text[self.start(index)..self.ends[index]]
-    }
-
     /// Returns the words in `range`.
     pub(crate) fn in_range(&self, range: Range<usize>) -> impl ExactSizeIterator<Item = &str> {
         let mut start = self.start(range.start);
@@ -177,11 +173,6 @@ impl Words {
             start = *end;
             word
         })
-    }
-
-    /// Returns the number of words.
-    pub(crate) fn len(&self) -> usize {
-        self.ends.len()
     }
 
     /// Returns the size of the words in `range`, in bytes.

@@ -23,16 +23,22 @@ pub enum Failure {
     /// Not applied. A retry may succeed immediately. Examples are a deadlock victim and a
     /// serialization failure.
     Conflict,
+    /// Not applied. A row has changed since it was read.
+    Changed,
     /// Not applied. The client had no connection, another transaction kept a database lock for too
     /// long, or the server is shutting down.
     NotApplied,
     /// Not applied. The server or the transaction is read-only, for example on a replica or on a
     /// primary that is being demoted.
     ReadOnly,
-    /// Not applied. The store has not joined the quorum with the claim's configuration.
-    NotEnlisted,
-    /// Not applied. A prepared statement is missing on the connection, or already exists.
+    /// Not applied. The store has not joined the quorum with the vote's configuration.
+    NotMember,
+    /// Not applied. The session does not have Leasehold's settings and prepared statements, for
+    /// example because a pooler has used a different session.
     Unprepared,
+    /// Not applied. The server's queue of notifications is full, because a client does not read its
+    /// notifications.
+    QueueFull,
     /// Unknown. The connection broke or no reply arrived in time, after the `COMMIT` may have been
     /// sent.
     Unknown,
@@ -43,8 +49,8 @@ pub enum Failure {
     Denied,
     /// Not applied. A table is missing.
     Missing,
-    /// Not applied. The tables do not have the layout of this version, or the partition table is
-    /// empty.
+    /// Not applied. The tables do not have the layout of this version, or a required row
+    /// is missing.
     Layout,
     /// Unknown. The data is corrupt, or the database's reply does not match the request.
     Unexpected,
@@ -54,9 +60,12 @@ impl Failure {
     /// Returns the error kind of this failure.
     pub const fn kind(self) -> ErrorKind {
         match self {
-            Self::Conflict | Self::NotApplied | Self::NotEnlisted | Self::Unprepared => {
-                ErrorKind::Unavailable
-            }
+            Self::Conflict
+            | Self::Changed
+            | Self::NotApplied
+            | Self::NotMember
+            | Self::Unprepared
+            | Self::QueueFull => ErrorKind::Unavailable,
             Self::ReadOnly => ErrorKind::NotWritable,
             Self::Unknown => ErrorKind::Indeterminate,
             Self::Full | Self::Missing | Self::Layout => ErrorKind::Refused,
@@ -69,12 +78,14 @@ impl Failure {
     pub const fn message(self) -> &'static str {
         match self {
             Self::Conflict => "the transaction conflicted with another one; nothing was applied",
+            Self::Changed => "another client changed the lock in the meantime",
             Self::NotApplied => "the database rejected the request; nothing was applied",
             Self::ReadOnly => "the database is read-only; connect to the primary",
-            Self::NotEnlisted => "the store is not a member of this quorum",
+            Self::NotMember => "the store is not a member of this quorum",
             Self::Unprepared => {
                 "a connection pooler changed the connection between two transactions"
             }
+            Self::QueueFull => "the database's queue of notifications is full; nothing was applied",
             Self::Unknown => "the database failed, so the outcome is unknown",
             Self::Full => "the database cannot write",
             Self::Denied => "permission denied by the database",

@@ -2,7 +2,7 @@
 
 use leasehold_core::{Error, ErrorKind, LockKey};
 
-/// The names of the tables: `[<schema>.]<prefix>stripe`, `[<schema>.]<prefix>lease` and
+/// The names of the tables: `[<schema>.]<prefix>key`, `[<schema>.]<prefix>min_token` and
 /// `[<schema>.]<prefix>member`.
 ///
 /// Statements qualify table names with the schema, so that they do not depend on a `search_path` or
@@ -12,8 +12,8 @@ use leasehold_core::{Error, ErrorKind, LockKey};
 /// use leasehold_sql_support::Layout;
 ///
 /// let layout = Layout::new("locks_")?.in_schema("app")?;
-/// let text = layout.fill("SELECT key FROM {lease}", '"');
-/// assert_eq!(text, r#"SELECT key FROM "app"."locks_lease""#);
+/// let text = layout.fill("SELECT key FROM {key}", '"');
+/// assert_eq!(text, r#"SELECT key FROM "app"."locks_key""#);
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -55,8 +55,8 @@ impl Layout {
         Ok(self)
     }
 
-    /// Sets the schema of the tables. In MySQL, this is a database. By default, the tables are in
-    /// the connection's schema.
+    /// Sets the schema of the tables. By default, the tables are in the schema `public` of
+    /// PostgreSQL. In MySQL, a schema is a database, and the default is the connection's database.
     ///
     /// # Errors
     ///
@@ -65,6 +65,12 @@ impl Layout {
     pub fn in_schema(mut self, schema: impl Into<String>) -> Result<Self, Error> {
         self.schema = Some(checked("schema", schema.into())?);
         Ok(self)
+    }
+
+    /// Returns this layout, in the given schema unless a schema was set.
+    pub(crate) fn or_in_schema(&self, schema: &str) -> Self {
+        let schema = self.schema.as_deref().unwrap_or(schema);
+        Self { schema: Some(schema.to_owned()), prefix: self.prefix.clone() }
     }
 
     /// Returns the schema, if it was set.

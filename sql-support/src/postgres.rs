@@ -1,41 +1,45 @@
 //! The SQL dialect of PostgreSQL: tables, query batches, rows and error codes.
 //!
-//! A transaction is one query batch of several statements, and the text of the batch contains all
-//! values. The client sends the batch in one message of the simple query protocol. The server runs
-//! the batch as one transaction without waiting for the client, so a paused client does not hold
-//! database locks. A failed statement rolls back the whole batch, and the reply is complete only
-//! after the commit. The batch needs no functions in the database and no session state, so a pooler
-//! may run it on any connection.
+//! A transaction is one message of the simple query protocol. The server runs the message as one
+//! transaction without waiting for the client, so a paused client does not hold database locks. A
+//! failed statement rolls back the whole message, and the reply is complete only after the commit.
+//! The statements need no functions in the database.
 //!
-//! On connections that Leasehold opens, the statements for acquiring and releasing are prepared
-//! once. If a prepared statement is later found to be missing, the client concludes that the
-//! connection passes through a pooler, and stops preparing statements.
+//! On a connection that Leasehold opens, a [`Session`] has the settings, and each statement is
+//! prepared once. Behind a pooler and on the application's connections, the message is a complete
+//! query batch ([`Call::at`](crate::Call::at)), which contains the settings and may run in any session.
 //!
 //! ```
-//! use leasehold_core::LockKey;
-//! use leasehold_sql_support::postgres::Statements;
-//! use leasehold_sql_support::remote::Statements as _;
-//! use leasehold_sql_support::request::Key;
 //! use leasehold_sql_support::Layout;
+//! use leasehold_sql_support::postgres::RowStatements;
 //!
-//! let statements = Statements::new(&Layout::default().in_schema("app")?, None);
-//! let text = statements.force_release(&Key::of(&LockKey::new("it's")?), None);
-//! assert!(text.at(std::time::Duration::from_secs(1)).contains(r#"DELETE FROM "app"."leasehold_lease" WHERE key"#));
+//! let statements = RowStatements::new(&Layout::default().in_schema("app")?, None);
+//! let call = statements.read(&["it's"]);
+//! assert!(call.text().contains(r#""app"."leasehold_key""#));
 //! # Ok::<(), leasehold_core::Error>(())
 //! ```
 
 mod codes;
 mod diagnosis;
-mod prepared;
+mod dialect;
+mod key_table;
+mod row_statements;
+mod session;
 mod statements;
 mod survey;
 mod texts;
 
 pub use codes::reported;
+#[cfg(test)]
+pub(crate) use dialect::DIALECT;
+pub use key_table::KeyTable;
+pub use row_statements::RowStatements;
+pub use session::Session;
 pub use statements::Statements;
 pub use survey::Survey;
 
 use crate::layout::Layout;
+use texts::DEFAULT_SCHEMA;
 
 /// Returns the statements that create the tables. If the application's user is not allowed to
 /// create tables, an administrator must run these statements.
@@ -45,35 +49,37 @@ use crate::layout::Layout;
 /// ```
 /// use leasehold_sql_support::{Layout, postgres};
 ///
-/// assert!(postgres::migration(&Layout::default()).contains("leasehold_lease"));
+/// assert!(postgres::migration(&Layout::default()).contains("leasehold_key"));
 /// ```
 pub fn migration(layout: &Layout) -> String {
-    layout.fill(MIGRATION, '"')
+    let layout = layout.or_in_schema(DEFAULT_SCHEMA);
+    let text = MIGRATION.replace("$SCHEMA", layout.schema().unwrap_or(DEFAULT_SCHEMA));
+    layout.fill(&text, '"').replace("$CLOCK", RowStatements::CLOCK)
 }
 
-/// The rows of partitions and leases are updated often. A `fillfactor` of 50 leaves space for new
-/// row versions on the same page, so that the indexes do not change.
-const MIGRATION: &str = r#"CREATE TABLE IF NOT EXISTS {stripe} (
-  stripe smallint PRIMARY KEY,
-  token bigint NOT NULL
-) WITH (fillfactor = 50);
-INSERT INTO {stripe} SELECT n, 0 FROM generate_series(0, 255) n ON CONFLICT DO NOTHING;
-CREATE TABLE IF NOT EXISTS {lease} (
+/// The rows are updated often, and only the primary key has an index, so a `fillfactor` of 50 leaves
+/// space for new row versions on the same page without a change of the index. Values of a document
+/// are not compressed, because they change with every write. Clients of layout 1 need the table that
+/// is renamed, so they cannot grant locks at the same time.
+const MIGRATION: &str = r#"DO $$ BEGIN
+  IF to_regnamespace('"$SCHEMA"') IS NULL THEN CREATE SCHEMA "$SCHEMA"; END IF;
+END $$;
+CREATE TABLE IF NOT EXISTS {key} (
   key text COLLATE "C" NOT NULL CHECK (octet_length(key) <= 1536),
-  tag uuid NOT NULL,
-  place bigint,
-  whole boolean NOT NULL,
-  units bigint NOT NULL,
-  capacity bigint NOT NULL,
-  patience bigint,
+  generation bigint NOT NULL,
+  moved boolean NOT NULL DEFAULT false,
+  token bigint NOT NULL,
+  spare bigint NOT NULL DEFAULT 0,
+  tag uuid,
   ends bigint NOT NULL,
-  asked bigint NOT NULL DEFAULT 0,
-  token bigint,
-  fingerprint text NOT NULL,
+  since bigint,
+  fingerprint text,
   description text,
-  PRIMARY KEY (key, tag)
+  document text,
+  PRIMARY KEY (key, generation)
 ) WITH (fillfactor = 50);
-CREATE INDEX IF NOT EXISTS {=lease_ends} ON {lease} (ends);
+ALTER TABLE {key} ALTER COLUMN document SET STORAGE EXTERNAL;
+CREATE SEQUENCE IF NOT EXISTS {min_token} MINVALUE 0 START 0;
 CREATE TABLE IF NOT EXISTS {member} (
   id smallint PRIMARY KEY CHECK (id = 0),
   store uuid,
@@ -82,4 +88,13 @@ CREATE TABLE IF NOT EXISTS {member} (
   incarnation text
 );
 INSERT INTO {member} (id) VALUES (0) ON CONFLICT DO NOTHING;
+CREATE OR REPLACE VIEW {locks} AS
+  SELECT key, token - spare AS token, to_timestamp(ends / 1e6) AS ends, to_timestamp(since / 1e6) AS since, fingerprint, description, document
+  FROM {key} WHERE ends > $CLOCK;
+DO $$ BEGIN
+  IF to_regclass('{stripe}') IS NOT NULL THEN
+    ALTER TABLE {stripe} RENAME TO {=stripe_v1};
+    PERFORM setval('{min_token}', greatest(last_value, (SELECT max(token) FROM {stripe_v1}))) FROM {min_token};
+  END IF;
+END $$;
 "#;

@@ -1,31 +1,39 @@
-//! Supports databases on a server. [`Remote`] runs the query batches of a dialect on the
+//! Supports databases on a server. [`Remote`] executes the statements of a dialect's [`Table`] on the
 //! connections of a [`Driver`].
 //!
-//! For each call, `database.rs` gets the query batch for the operation from the dialect's
-//! [`Statements`]. The batch runs on the application's connections ([`Run`]) or on the driver's
-//! [`Pool`]. [`Rows`] reads the reply, which has the same format in both dialects. `under_way.rs`
-//! delays a release until the acquisition of the same lease has completed.
+//! [`Table`] converts an operation to [calls](crate::Call) of statements, which run on the
+//! application's connections ([`Run`]) or on the driver's [`Pool`]. [`change`] compares and swaps the rows of keys.
+//! [`InOrder`](leasehold_core::batch::InOrder) delays a release until the acquisition of the same
+//! lease has completed.
 
 mod database;
 
+mod connector;
 mod pool;
+mod purge;
 mod run;
-mod under_way;
+mod run_error;
+mod runner;
 
-mod statements;
-mod text;
+pub(crate) mod table;
+mod together;
 
 mod rows;
 
 mod config;
 mod driver;
+mod settings;
+mod upgrade;
 
-pub use config::{Config, Settings, invalid};
+pub use config::Config;
+pub use connector::{Connector, Link, addresses_of, host_and_port, no_connection};
 pub use database::Remote;
 pub use driver::{Driver, Hears, Opened};
-pub use pool::{Connector, Link, Pool, addresses_of, host_and_port, no_connection};
-pub use rows::{Row, Rows};
-pub use run::{Run, RunError, Urgency};
-pub use statements::Statements;
-pub use text::Text;
-pub(crate) use text::{Preparable, Value, bind, replace};
+pub use pool::Pool;
+pub use rows::{Reply, Row, Rows};
+pub(crate) use run::{Connections, Theirs};
+pub use run::{Run, Urgency};
+pub use run_error::RunError;
+pub use settings::Settings;
+pub use table::{Execute, Purged, Table, change};
+pub use upgrade::check_old_leases;

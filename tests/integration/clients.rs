@@ -57,7 +57,7 @@ async fn mutexes(holder: &LockClient, other: &LockClient, scripts_run: &impl Asy
     let guard = holder.mutex("job").unwrap().lock().await.unwrap();
     let key = LockKey::new("job").unwrap();
     assert!(matches!(other.mutex("job").unwrap().try_lock().await, Err(TryLockError::Busy(_))));
-    assert_eq!(other.backend().inspect(&key).await.unwrap().holders().len(), 1);
+    assert_eq!(other.admin().inspect(&key).await.unwrap().holders().len(), 1);
 
     let mutex = other.mutex("job").unwrap();
     let waits = waiting(scripts_run, async move { mutex.lock().await.unwrap() }).await;
@@ -67,7 +67,7 @@ async fn mutexes(holder: &LockClient, other: &LockClient, scripts_run: &impl Asy
     assert!(next.token().number() > token);
 
     // Ended by the other one.
-    assert_eq!(holder.backend().force_release(&key, None).await.unwrap().ended().len(), 1);
+    assert_eq!(holder.admin().force_release(&key, "test").await.unwrap().ended().len(), 1);
     assert_eq!(timeout(SOON, next.lost()).await.expect("it is told"), Some(LossReason::Vanished));
 }
 
@@ -101,7 +101,7 @@ async fn a_fair_line(holder: &LockClient, other: &LockClient, scripts_run: &impl
     assert!(!last.is_finished());
     first.release().await.unwrap();
     timeout(SOON, last).await.expect("it is told").unwrap().release().await.unwrap();
-    assert!(other.backend().inspect(&key).await.unwrap().holders().is_empty());
+    assert!(other.admin().inspect(&key).await.unwrap().holders().is_empty());
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use leasehold::backend::{Attempt, Claim, Lease, LockBackend, Patience};
 use leasehold::memory::MemoryBackend;
 use leasehold::{LockClient, LockKey};
-use leasehold_testbed::{Etcd, Redis, ZooKeeper, patiently, until};
+use leasehold_testbed::{Etcd, Folder, MariaDb, Postgres, Redis, ZooKeeper, patiently, until};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
@@ -16,9 +16,9 @@ const KEY: &str = "dead-waiters";
 /// The reservation of 250 ms, and a round trip.
 const RESERVED: Duration = Duration::from_millis(300);
 
-/// The lifetime of a queue entry, and the second within which etcd ends leases or the tick (500 ms here) within which ZooKeeper ends sessions.
-/// The last second is for the machine.
-const QUEUED: Duration = Duration::from_secs(10 + 1 + 1);
+/// The lifetime of a queue entry, and the time after which a store ends it: at most 1 s in etcd, and a tick of 500 ms in ZooKeeper. The last second
+/// is for the machine.
+const QUEUED: Duration = Duration::from_secs(5 + 1 + 1);
 
 /// A client with the lock, and one that waits for it behind a waiter that dies.
 struct Scene {
@@ -45,8 +45,8 @@ impl Scene {
     }
 
     async fn until_waiting(&self, count: u64) {
-        let backend = self.holder.backend();
-        let waiting = async || backend.inspect(&self.key).await.unwrap().waiting();
+        let admin = self.holder.admin();
+        let waiting = async || admin.inspect(&self.key).await.unwrap().waiting();
         until("claims are queued", async || waiting().await == Some(count)).await;
     }
 
@@ -113,7 +113,7 @@ async fn in_memory_keep_a_key_idle_for_300_ms_at_most() {
     let waits = async || {
         let lease = Lease::new(&scene.key, Duration::from_secs(30));
         let claim = Claim::new(lease).with_patience(Patience::Waits);
-        assert!(matches!(store.try_acquire(&claim).await.unwrap(), Attempt::Held(_)));
+        assert!(matches!(store.acquire(&claim).await.unwrap(), Attempt::Held(_)));
     };
 
     scene.assert_idle_briefly(waits, async |()| {}).await;
@@ -131,12 +131,48 @@ async fn on_redis_keep_a_key_idle_for_300_ms_at_most() {
 #[tokio::test]
 async fn that_stand_still_on_redis_keep_a_key_idle_for_300_ms_at_most() {
     let redis = Redis::start().await;
-    let url = patiently(&redis.url());
+
+    assert_idle_briefly_behind_stopped(&redis.url()).await;
+}
+
+/// Stops waiters, which a server cannot distinguish from waiters that are slow.
+async fn assert_idle_briefly_behind_stopped(url: &str) {
+    let url = patiently(url);
     let scene = Scene::at(&url).await;
     let stopped = Mutex::new(Vec::new());
 
     let stops = async |process| stop(process, &stopped);
     scene.assert_idle_briefly(async || start(&url).await, stops).await;
+}
+
+#[tokio::test]
+async fn on_postgres_keep_a_key_idle_for_300_ms_at_most() {
+    let postgres = Postgres::start().await;
+
+    assert_idle_briefly_behind_stopped(&postgres.url()).await;
+}
+
+#[tokio::test]
+async fn on_postgres_without_notifications_keep_a_key_idle_for_300_ms_at_most() {
+    let postgres = Postgres::start().await;
+
+    assert_idle_briefly_behind_stopped(&format!("{}?push=off", postgres.url())).await;
+}
+
+#[tokio::test]
+async fn on_mariadb_keep_a_key_idle_for_300_ms_at_most() {
+    let mariadb = MariaDb::start().await;
+
+    assert_idle_briefly_behind_stopped(&mariadb.url()).await;
+}
+
+#[tokio::test]
+async fn on_sqlite_keep_a_key_idle_for_300_ms_at_most() {
+    let folder = Folder::in_memory("dead-waiters-");
+    let url = patiently(&format!("sqlite:{}/locks.db", folder.path().display()));
+    let scene = Scene::at(&url).await;
+
+    scene.assert_idle_briefly(async || start(&url).await, kill).await;
 }
 
 #[tokio::test]

@@ -6,7 +6,14 @@ mod blocking;
 mod clients;
 #[cfg(feature = "config")]
 mod config;
-#[cfg(all(feature = "etcd", feature = "redis", feature = "zookeeper"))]
+#[cfg(all(
+    feature = "etcd",
+    feature = "mysql",
+    feature = "postgres",
+    feature = "redis",
+    feature = "sqlite",
+    feature = "zookeeper"
+))]
 mod dead_waiters;
 #[cfg(all(
     feature = "etcd",

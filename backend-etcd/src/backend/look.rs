@@ -7,8 +7,7 @@ use etcd_client::{
     Client, Compare, CompareOp, GetOptions, GetResponse, Txn, TxnOp, TxnOpResponse, TxnResponse,
 };
 use futures_util::future::join_all;
-use leasehold_core::admin::Inspection;
-use leasehold_core::backend::{Claim, Contention, KeyPage, Lease};
+use leasehold_core::backend::{Claim, Contention, Inspection, KeyPage, Lease};
 use leasehold_core::{Error, ErrorKind, Holder, LockKey};
 
 use super::EtcdBackend;
@@ -124,7 +123,7 @@ impl EtcdBackend {
         holders.sort_by_key(|holder| ends(holder, &left));
         // While a mutex is held, a newer grant cannot exist.
         let newest = match holders[..] {
-            [holder] if holder.share.is_whole() => holder.granted,
+            [holder] if holder.mode.is_mutex() => holder.granted,
             _ => queue.revision,
         };
         let waiting = u64::try_from(queue.waiters().count()).unwrap_or(u64::MAX);

@@ -8,17 +8,16 @@ use etcd_client::{
     Compare, CompareOp, DeleteOptions, DeleteResponse, KeyValue, PutOptions, Txn, TxnOp,
     TxnOpResponse, TxnResponse,
 };
-use leasehold_core::admin::{ForcedRelease, Revocation};
-use leasehold_core::backend::{Fingerprint, Lease, Release, Tenure};
+use leasehold_core::backend::{Fingerprint, ForcedRelease, Lease, Release, Revocation, Tenure};
 use leasehold_core::{Error, ErrorKind, LockKey};
 
 use super::EtcdBackend;
-use super::hook::put;
+use super::attachment::put;
 use super::look::{described, got, revision, senseless};
 use crate::batch::{Change, Changed};
-use crate::doubt::MARKED_FOR;
 use crate::entry::{self, Entry, State};
 use crate::error::Failure;
+use crate::late_entries::MARKED_FOR;
 use crate::layout::tag;
 use crate::session::{self, Use};
 
@@ -44,7 +43,7 @@ impl EtcdBackend {
 
     async fn delete(&self, lease: &Lease) -> Result<Release, Failure> {
         if let Some((entry, created)) = self.slots.granted(&self.layout, lease)
-            && !self.doubts.concern(lease)
+            && !self.late_entries.concern(lease)
             && self.delete_granted(&entry, created, lease).await?
         {
             return Ok(Release::Released);
@@ -53,7 +52,7 @@ impl EtcdBackend {
             self.abandon(lease);
             return Ok(Release::NotHeld);
         };
-        let in_doubt = self.doubts.concern(lease);
+        let in_doubt = self.late_entries.concern(lease);
         let ended = self.delete_at(&entry, lease).await?;
         let mut was_held = ended == Some(State::Held);
         if in_doubt || ended.is_none() {
@@ -96,7 +95,8 @@ impl EtcdBackend {
         // The reply to a batch does not contain the previous values.
         let change = || {
             let (key, when) = (lease.key().clone(), vec![is_own.clone()]);
-            (!is_fixed).then(|| Change { key, when, then: vec![TxnOp::delete(entry, None)] })
+            let then = vec![TxnOp::delete(entry, None)];
+            (!is_fixed).then_some(Change { key, is_release: true, when, then })
         };
         let alone = match self.batches.change(change).await? {
             Changed::Applied(_) => {
@@ -137,14 +137,14 @@ impl EtcdBackend {
                 .and_then(with(delete.clone()))
                 .or_else(with(TxnOp::txn(leave)))
         };
-        let reply = match self.hang(marks.as_slice(), txn(marks)).await {
+        let reply = match self.attach(marks.as_slice(), txn(marks)).await {
             // The server has no space left, so a late request cannot create an entry either.
             Err(Failure::Final(error)) if in_doubt && error.kind() == ErrorKind::Refused => {
                 self.connection.txn(txn(None)).await?
             }
             reply => reply?,
         };
-        self.doubts.forget(lease);
+        self.late_entries.forget(lease);
         self.slots.free(lease);
 
         let deleted = deleted(&reply);
@@ -165,7 +165,7 @@ impl EtcdBackend {
     /// Returns the session for a mark if a late request may still create the entry of this lease.
     /// Returns `None` if a mark is not necessary, or if the server has no space for it.
     async fn marks_if_in_doubt(&self, lease: &Lease) -> Result<Option<i64>, Failure> {
-        if !self.doubts.concern(lease) {
+        if !self.late_entries.concern(lease) {
             return Ok(None);
         }
         match self.sessions.current(&self.connection, Use::Marks, MARKED_FOR).await {
@@ -238,7 +238,7 @@ impl EtcdBackend {
     ///
     /// The request is stored in a separate key. The request remains until its TTL expires, or until
     /// a client finds the lock free and removes the request.
-    pub(super) async fn ask_back(
+    pub(super) async fn write_revocation_request(
         &self,
         key: &LockKey,
         only: Option<Fingerprint>,
@@ -274,7 +274,7 @@ impl EtcdBackend {
             // holders at their next renewal. Foreign programs do not watch their entries.
             let touched = || meant().filter(|holder| !holder.is_foreign()).take(CHANGED_TOGETHER);
             let touches = touched().map(|holder| {
-                let same = holder.held_still(holder.share, holder.description.as_ref());
+                let same = holder.held_still(holder.mode, holder.description.as_ref());
                 let options = PutOptions::new().with_ignore_lease();
                 TxnOp::put(holder.key.as_slice(), same, Some(options))
             });

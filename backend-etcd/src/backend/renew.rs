@@ -9,7 +9,7 @@ use leasehold_core::Error;
 use leasehold_core::backend::{Lease, Operation, Renewal, Tenure};
 use leasehold_core::clock::Instant;
 
-use super::hook::put;
+use super::attachment::put;
 use super::look::{got, senseless};
 use super::{EtcdBackend, context};
 use crate::entry::{self, Entry, State};
@@ -27,7 +27,7 @@ const MAX_TRIES: usize = 4;
 /// The information that the store contains about a lease.
 struct Found {
     entry: Option<Entry>,
-    asked_back: bool,
+    revocation_requested: bool,
 }
 
 impl EtcdBackend {
@@ -110,7 +110,10 @@ impl EtcdBackend {
         }
         let pairs = leases.iter().zip(found.chunks(2)).map(|(lease, pair)| Found {
             entry: pair[0].kvs().first().map(Entry::read).filter(|entry| entry.tag == tag(lease)),
-            asked_back: pair[1].kvs().first().is_some_and(|it| entry::asks(it.value(), lease)),
+            revocation_requested: pair[1]
+                .kvs()
+                .first()
+                .is_some_and(|it| entry::asks(it.value(), lease)),
         });
         Ok(pairs.collect())
     }
@@ -145,23 +148,26 @@ impl EtcdBackend {
                 let taken = queue.is_held_like(lease);
                 return Ok(if taken { Renewal::Taken } else { Renewal::Vanished });
             };
-            let (share, description) = (lease.share().capped_by(own.share), lease.description());
-            let hook = match session {
+            let (mode, description) = (lease.mode().capped_by(own.mode), lease.description());
+            let attachment = match session {
                 Some(session) => session.id,
                 None => self.own_lease(own.lease, lease.ttl()).await?,
             };
-            let renewed =
-                if found.asked_back { Renewal::RevocationRequested } else { Renewal::Renewed };
-            let says_so = own.share == share && own.description.as_ref() == description;
-            if own.lease == hook && says_so {
+            let renewed = if found.revocation_requested {
+                Renewal::RevocationRequested
+            } else {
+                Renewal::Renewed
+            };
+            let says_so = own.mode == mode && own.description.as_ref() == description;
+            if own.lease == attachment && says_so {
                 return Ok(renewed);
             }
-            let value = own.held_still(share, description);
+            let value = own.held_still(mode, description);
             let unchanged =
                 Compare::mod_revision(own.key.as_slice(), CompareOp::Equal, own.modified);
-            let txn = Txn::new().when([unchanged]).and_then([put(own.key, value, hook)]);
-            if self.hang(&[hook], txn).await?.succeeded() {
-                if own.lease != hook && session.is_none() {
+            let txn = Txn::new().when([unchanged]).and_then([put(own.key, value, attachment)]);
+            if self.attach(&[attachment], txn).await?.succeeded() {
+                if own.lease != attachment && session.is_none() {
                     self.drop_lease(own.lease).await;
                 }
                 return Ok(renewed);

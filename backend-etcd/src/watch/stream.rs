@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use etcd_client::{EventType, WatchFilterType, WatchOptions, WatchResponse, WatchStream};
+use leasehold_core::backend::{KeyWatches, unpoisoned};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::{Asking, Events, Order, Told, Watch, locked};
+use super::watches::{Events, Listener, Watch, Watches};
 use crate::connection::Connection;
 
 /// The first and the longest pause between two attempts to open a stream. Waiters poll in the
@@ -22,39 +23,65 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// requests, which is sufficient for tens of thousands of watches per second.
 const BEGUN_TOGETHER: usize = 64;
 
+/// An order for the stream's task.
+#[derive(Debug)]
+pub(super) enum Order {
+    Begin(i64, Watch),
+    End(i64),
+    /// Wake at this time to start watches that are due.
+    WakeAt(Instant),
+}
+
+/// The receivers of notifications, in the form that the stream's task uses.
+pub(super) struct Receivers {
+    pub(super) observers: KeyWatches,
+    pub(super) waiters: KeyWatches,
+    pub(super) holders: KeyWatches,
+}
+
+impl Receivers {
+    fn notify(&self, listener: &Listener) {
+        match listener {
+            Listener::Holder(tag) => self.holders.notify(tag.as_str()),
+            Listener::Observer(key) => self.observers.notify(key.as_str()),
+            Listener::Waiter(tag) => self.waiters.notify(tag.as_str()),
+        }
+    }
+}
+
 /// Keeps watches alive until the last sender of orders is dropped.
 pub(super) async fn run(
     connection: Arc<Connection>,
     orders: UnboundedReceiver<Order>,
-    told: Told,
-    asking: Arc<Mutex<Asking>>,
+    receivers: Receivers,
+    watches: Arc<Mutex<Watches>>,
 ) {
     let moves = connection.moves();
     // An earlier task, whose runtime ended, planned to watch these entries.
-    let wakes_at = locked(&asking).later.front().map(|(at, _, _)| *at);
-    let tower = Lookout {
+    let wakes_at = unpoisoned(&watches).later.front().map(|(at, _, _)| *at);
+    let state = StreamState {
         connection,
         orders,
-        told,
-        watches: HashMap::new(),
+        receivers,
+        begun: HashMap::new(),
         wakes_at,
-        asking,
+        watches,
         moves,
         turn: 0,
         to_begin: VecDeque::new(),
         unanswered: 0,
     };
-    tower.run().await;
+    state.run().await;
 }
 
-struct Lookout {
+struct StreamState {
     connection: Arc<Connection>,
     orders: UnboundedReceiver<Order>,
-    told: Told,
+    receivers: Receivers,
     /// The current watches.
-    watches: HashMap<i64, Watch>,
-    /// The watches that start later.
-    asking: Arc<Mutex<Asking>>,
+    begun: HashMap<i64, Watch>,
+    /// The watches of waiters and holders, including watches that start later.
+    watches: Arc<Mutex<Watches>>,
     wakes_at: Option<Instant>,
     moves: tokio::sync::watch::Receiver<usize>,
     /// The turn for which the stream was opened.
@@ -86,11 +113,11 @@ enum Left {
     Over,
 }
 
-impl Lookout {
+impl StreamState {
     async fn run(mut self) {
         let mut pause = FIRST_PAUSE;
         loop {
-            while self.watches.is_empty() {
+            while self.begun.is_empty() {
                 let Some(()) = self.idle().await else { return };
             }
             if let Some(stream) = self.open().await {
@@ -120,8 +147,8 @@ impl Lookout {
     /// Records that no watch is in force. All waiters are notified, so that they read the queue
     /// again.
     fn lose_sight(&self) {
-        locked(&self.asking).in_force.clear();
-        self.watches.values().for_each(|watch| self.told.tell(&watch.tell));
+        unpoisoned(&self.watches).in_force.clear();
+        self.begun.values().for_each(|watch| self.receivers.notify(&watch.tell));
     }
 
     /// Waits until a watch is needed. Returns `None` if no further orders can arrive.
@@ -141,10 +168,10 @@ impl Lookout {
         self.moves.mark_unchanged();
         let turn = self.connection.turn();
         self.turn = turn;
-        self.to_begin = self.watches.keys().copied().collect();
+        self.to_begin = self.begun.keys().copied().collect();
         self.unanswered = 1;
         let first = self.to_begin.pop_front()?;
-        let watch = &self.watches[&first];
+        let watch = &self.begun[&first];
         let opening = async {
             let client = self.connection.client(turn).await.ok()?;
             let mut watches = client.watch_client();
@@ -193,7 +220,7 @@ impl Lookout {
                     Change::End(_) => {}
                 }
             }
-            if self.watches.is_empty() {
+            if self.begun.is_empty() {
                 return Left::Idle;
             }
         }
@@ -205,7 +232,7 @@ impl Lookout {
             && let Some(id) = self.to_begin.pop_front()
         {
             // The receiver of this watch may have been dropped.
-            if let Some(watch) = self.watches.get(&id) {
+            if let Some(watch) = self.begun.get(&id) {
                 stream.watch(watch.target.key.clone(), Some(options(id, watch))).await?;
                 self.unanswered += 1;
             }
@@ -221,7 +248,7 @@ impl Lookout {
             self.unanswered = self.unanswered.saturating_sub(1);
         }
         if message.canceled() && compacted > 0 {
-            for watch in self.watches.values_mut().filter(|watch| watch.start <= compacted) {
+            for watch in self.begun.values_mut().filter(|watch| watch.start <= compacted) {
                 watch.start = 0;
             }
             return Heard::Compacted;
@@ -231,9 +258,9 @@ impl Lookout {
             return Heard::Refused;
         }
         if message.canceled() {
-            if let Some(watch) = self.watches.remove(&id) {
-                locked(&self.asking).in_force.remove(&id);
-                self.told.tell(&watch.tell);
+            if let Some(watch) = self.begun.remove(&id) {
+                unpoisoned(&self.watches).in_force.remove(&id);
+                self.receivers.notify(&watch.tell);
                 tracing::debug!(
                     reason = message.cancel_reason(),
                     "the server cancelled a watch; waiters will poll"
@@ -241,17 +268,17 @@ impl Lookout {
             }
             return Heard::News;
         }
-        let Some(watch) = self.watches.get(&id) else { return Heard::News };
+        let Some(watch) = self.begun.get(&id) else { return Heard::News };
         let is_news = message.events().iter().any(|event| is_news(watch.target.events, event));
         if message.created() {
-            locked(&self.asking).in_force.insert(id, true);
+            unpoisoned(&self.watches).in_force.insert(id, true);
         }
         if is_news {
-            locked(&self.asking).in_force.insert(id, false);
+            unpoisoned(&self.watches).in_force.insert(id, false);
         }
         let in_force_from_now = message.created() && watch.start == 0;
         if in_force_from_now || is_news {
-            self.told.tell(&watch.tell);
+            self.receivers.notify(&watch.tell);
         }
         Heard::News
     }
@@ -259,12 +286,12 @@ impl Lookout {
     fn take(&mut self, order: Order) -> Option<Change> {
         match order {
             Order::Begin(id, watch) => {
-                self.watches.insert(id, watch);
+                self.begun.insert(id, watch);
                 Some(Change::Begin(id))
             }
             Order::End(id) => {
-                locked(&self.asking).in_force.remove(&id);
-                self.watches.remove(&id).map(|_| Change::End(id))
+                unpoisoned(&self.watches).in_force.remove(&id);
+                self.begun.remove(&id).map(|_| Change::End(id))
             }
             Order::WakeAt(at) => {
                 self.wakes_at = Some(at);
@@ -274,17 +301,17 @@ impl Lookout {
     }
 
     fn take_due(&mut self) -> Vec<Change> {
-        let (begun, next) = locked(&self.asking).begin_due(Instant::now());
+        let (begun, next) = unpoisoned(&self.watches).begin_due(Instant::now());
         self.wakes_at = next;
         let begin = |(id, watch)| {
-            self.watches.insert(id, watch);
+            self.begun.insert(id, watch);
             Change::Begin(id)
         };
         begun.into_iter().map(begin).collect()
     }
 }
 
-impl Drop for Lookout {
+impl Drop for StreamState {
     fn drop(&mut self) {
         self.lose_sight();
     }

@@ -67,12 +67,12 @@ async fn releases_a_grant_without_a_reply() {
     for name in ["one", "other"] {
         // The client begins a session after each new connection, and its reply is not to be held.
         lock(&client, "warm-up").await.release().await.unwrap();
-        proxy.set_weather(Weather::HoldReplies);
+        proxy.set_network_fault(NetworkFault::HoldReplies);
         let acquiring = waiting(&client, name);
         until_there_are(&store, name, 1).await;
-        proxy.set_weather(Weather::Reset);
+        proxy.set_network_fault(NetworkFault::Reset);
         tokio::task::yield_now().await;
-        proxy.set_weather(Weather::Fair);
+        proxy.set_network_fault(NetworkFault::None);
         guards.push(acquiring.await.unwrap());
     }
     let (before, after) = (guards.remove(0), guards.remove(0));
@@ -95,9 +95,9 @@ async fn keeps_the_locks_of_a_client_alive_after_a_release_that_failed() {
     let client = client(&url, Duration::from_secs(12)).await;
     let (kept, released) = (lock(&client, "kept").await, lock(&client, "released").await);
     fill(&store).await;
-    proxy.set_weather(Weather::Reset);
+    proxy.set_network_fault(NetworkFault::Reset);
     released.release().await.unwrap_err();
-    proxy.set_weather(Weather::Fair);
+    proxy.set_network_fault(NetworkFault::None);
 
     renewed(&kept).await;
     renewed(&kept).await;

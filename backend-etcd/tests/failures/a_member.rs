@@ -149,9 +149,9 @@ async fn that_cannot_be_used_is_left_for_those_that_can() {
     let client = client(&url, LONG).await;
     assert!(try_locks(&client, 1).await.is_empty());
 
-    proxy.set_weather(Weather::Reset);
+    proxy.set_network_fault(NetworkFault::Reset);
     assert!(!try_locks(&client, 2).await.is_empty());
-    proxy.set_weather(Weather::Fair);
+    proxy.set_network_fault(NetworkFault::None);
 
     let errors = try_locks(&client, 5).await;
     assert!(errors.is_empty(), "{errors:?}");
@@ -161,7 +161,7 @@ async fn that_cannot_be_used_is_left_for_those_that_can() {
 async fn that_hangs_while_it_is_connected_to_is_left_by_cancelled_callers() {
     let etcd = Etcd::start().await;
     let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
-    proxy.set_weather(Weather::BlackHole);
+    proxy.set_network_fault(NetworkFault::BlackHole);
     let url = format!("etcd://{},{}", proxy.address(), etcd.endpoints()[0]);
     let backend = EtcdBackend::connect_lazily(EtcdConfig::from_url(&url).unwrap());
     let mutex = LockClient::new(backend).mutex("job").unwrap();

@@ -2,16 +2,16 @@
 
 use super::*;
 
-/// The weather of each client in turn, and its duration in milliseconds.
-const STORMS: [(Weather, u64); 8] = [
-    (Weather::Reset, 10),
-    (Weather::Fair, 60),
-    (Weather::HoldReplies, 250),
-    (Weather::Reset, 10),
-    (Weather::Fair, 40),
-    (Weather::BlackHole, 250),
-    (Weather::Fair, 90),
-    (Weather::HoldReplies, 20),
+/// The network fault of each client in turn, and its duration in milliseconds.
+const FAULTS: [(NetworkFault, u64); 8] = [
+    (NetworkFault::Reset, 10),
+    (NetworkFault::None, 60),
+    (NetworkFault::HoldReplies, 250),
+    (NetworkFault::Reset, 10),
+    (NetworkFault::None, 40),
+    (NetworkFault::BlackHole, 250),
+    (NetworkFault::None, 90),
+    (NetworkFault::HoldReplies, 20),
 ];
 
 #[tokio::test]
@@ -24,7 +24,7 @@ async fn lets_in_one_holder_at_a_time_and_leaves_nothing() {
     let calm = Arc::new(AtomicBool::new(false));
     let over = Arc::new(AtomicBool::new(false));
     let mut clients = tokio::task::JoinSet::new();
-    let mut storms = tokio::task::JoinSet::new();
+    let mut faults = tokio::task::JoinSet::new();
     for n in 0..CLIENTS {
         let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
         let url = format!("etcd://{}?timeout-ms=200", proxy.address());
@@ -45,23 +45,23 @@ async fn lets_in_one_holder_at_a_time_and_leaves_nothing() {
             drop(client.shutdown(Duration::from_secs(5)).await);
         });
         let calm = Arc::clone(&calm);
-        storms.spawn(async move {
-            for (weather, millis) in STORMS.iter().cycle().skip(2 * n) {
+        faults.spawn(async move {
+            for (fault, millis) in FAULTS.iter().cycle().skip(2 * n) {
                 if calm.load(Ordering::SeqCst) {
                     break;
                 }
-                proxy.set_weather(*weather);
+                proxy.set_network_fault(*fault);
                 sleep(Duration::from_millis(*millis)).await;
             }
-            proxy.set_weather(Weather::Fair);
+            proxy.set_network_fault(NetworkFault::None);
             proxy
         });
     }
 
     sleep(STORMY).await;
-    until("some get through the storm", async || protected.count() >= CLIENTS).await;
+    until("some acquire the lock despite the faults", async || protected.count() >= CLIENTS).await;
     calm.store(true, Ordering::SeqCst);
-    let proxies = storms.join_all().await;
+    let proxies = faults.join_all().await;
     let before = protected.count();
     until("all get on again", async || protected.count() > before + 20).await;
     over.store(true, Ordering::SeqCst);

@@ -7,7 +7,7 @@ use super::*;
 
 async fn acquire(backend: &EtcdBackend, name: &str) -> Result<(), Error> {
     let lease = Lease::new(&LockKey::new(name).unwrap(), LONG).with_tenure(Tenure::Kept);
-    backend.try_acquire(&Claim::new(lease)).await.map(drop)
+    backend.acquire(&Claim::new(lease)).await.map(drop)
 }
 
 fn lazily(url: &str) -> EtcdBackend {

@@ -21,19 +21,19 @@ async fn leaves_nothing_when_its_request_arrives_after_the_release() {
     let (slow, _fast, url) = two_ways(&etcd).await;
     let backend = EtcdBackend::connect(&url).await.unwrap();
     let warm_up = claim("warm-up");
-    backend.try_acquire(&warm_up).await.unwrap();
+    backend.acquire(&warm_up).await.unwrap();
     backend.release(warm_up.lease()).await.unwrap();
     let claim = claim("job");
 
-    slow.set_weather(Weather::BlackHole);
+    slow.set_network_fault(NetworkFault::BlackHole);
     let patience = Duration::from_millis(400);
-    assert!(timeout(patience, backend.try_acquire(&claim)).await.is_err());
+    assert!(timeout(patience, backend.acquire(&claim)).await.is_err());
     assert_eq!(backend.release(claim.lease()).await.unwrap(), Release::NotHeld);
-    slow.set_weather(Weather::Fair);
+    slow.set_network_fault(NetworkFault::None);
 
     // The same request by another client, which knows nothing of the release.
     let late = EtcdBackend::connect(&etcd.url()).await.unwrap();
-    let attempt = late.try_acquire(&claim).await.unwrap();
+    let attempt = late.acquire(&claim).await.unwrap();
     assert!(matches!(attempt, Attempt::Held(_)), "{attempt:?}");
     assert!(entries(&store, "job").await.is_empty());
     let client = client(&etcd.url(), LONG).await;
@@ -50,13 +50,13 @@ async fn leaves_no_place_that_comes_beside_its_later_grant() {
     let (slow, _fast, url) = two_ways(&etcd).await;
     let backend = EtcdBackend::connect(&url).await.unwrap();
     let warm_up = claim("warm-up");
-    backend.try_acquire(&warm_up).await.unwrap();
+    backend.acquire(&warm_up).await.unwrap();
     backend.release(warm_up.lease()).await.unwrap();
     let claim = claim("job");
-    slow.set_weather(Weather::BlackHole);
+    slow.set_network_fault(NetworkFault::BlackHole);
     let patience = Duration::from_millis(400);
-    assert!(timeout(patience, backend.try_acquire(&claim)).await.is_err());
-    let attempt = backend.try_acquire(&claim).await.unwrap();
+    assert!(timeout(patience, backend.acquire(&claim)).await.is_err());
+    let attempt = backend.acquire(&claim).await.unwrap();
     assert!(matches!(attempt, Attempt::Granted(_)), "{attempt:?}");
 
     // The place that an earlier attempt asked for, at a key of its own.
@@ -77,14 +77,14 @@ async fn is_cleaned_up_in_the_background() {
     lock(&client, "warm-up").await.release().await.unwrap();
 
     // The request arrives, and its reply does not.
-    slow.set_weather(Weather::HoldReplies);
+    slow.set_network_fault(NetworkFault::HoldReplies);
     let acquiring = waiting(&client, "job");
     until_there_are(&store, "job", 1).await;
     sleep(Duration::from_millis(400)).await;
     acquiring.abort();
 
     until_there_are(&store, "job", 0).await;
-    slow.set_weather(Weather::Fair);
+    slow.set_network_fault(NetworkFault::None);
     lock(&client, "job").await.release().await.unwrap();
 }
 
@@ -104,14 +104,14 @@ async fn knows_that_it_has_left_a_place_though_its_next_request_was_not_applied(
     let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
     let backend = EtcdBackend::connect(&format!("etcd://{}", proxy.address())).await.unwrap();
     let warm_up = claim("warm-up");
-    backend.try_acquire(&warm_up).await.unwrap();
+    backend.acquire(&warm_up).await.unwrap();
     store.put("lock/job/other", "", None).await.unwrap();
     let watching = store.clone();
     let requests = async || etcd.metric(0, r#"grpc_server_handled_total{grpc_method="Txn"}"#).await;
     let before = requests().await;
     let claim = claim("job").with_patience(Patience::Queues(LONG));
-    proxy.set_weather(Weather::Slow(DELAY));
-    let mut acquiring = pin!(backend.try_acquire(&claim));
+    proxy.set_network_fault(NetworkFault::Slow(DELAY));
+    let mut acquiring = pin!(backend.acquire(&claim));
 
     // The lock is seen to be held, and then it is free, and then there is a place in line.
     let refused = until("it is refused", async || requests().await > before);

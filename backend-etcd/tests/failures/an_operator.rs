@@ -1,7 +1,7 @@
 //! Changes that operators make to leases, keys and history.
 
-use leasehold_core::backend::Operation;
-use leasehold_core::fault::{FaultBackend, News};
+use leasehold_core::backend::{Operation, StoreAdmin};
+use leasehold_core::fault::{FaultBackend, Notifications};
 
 use super::*;
 
@@ -56,10 +56,10 @@ async fn that_gives_the_key_to_another_does_not_see_it_released() {
     let backend = EtcdBackend::connect(&etcd.url()).await.unwrap();
     let key = LockKey::new("job").unwrap();
     let (old, new) = (Lease::new(&key, LONG), Lease::new(&key, LONG));
-    backend.try_acquire(&Claim::new(old.clone())).await.unwrap();
+    backend.acquire(&Claim::new(old.clone())).await.unwrap();
     let entry = entries(&store, "job").await.remove(0);
     store.kv_client().delete(entry.key(), None).await.unwrap();
-    backend.try_acquire(&Claim::new(new.clone())).await.unwrap();
+    backend.acquire(&Claim::new(new.clone())).await.unwrap();
 
     assert_eq!(backend.release(&old).await.unwrap(), Release::NotHeld);
     assert_eq!(backend.renew(&old).await.unwrap(), Renewal::Taken);
@@ -73,7 +73,7 @@ async fn that_deletes_the_key_is_noticed_by_the_next_renewal_without_any_news() 
     let etcd = Etcd::start().await;
     let store = store(&etcd).await;
     let deaf = FaultBackend::new(EtcdBackend::connect(&etcd.url()).await.unwrap());
-    deaf.faults().set_news(News::Muted);
+    deaf.faults().set_notifications(Notifications::Muted);
     let options = LockOptions::new().ttl(Duration::from_secs(3));
     let client = LockClient::builder(deaf).options(options).build().unwrap();
     let guard = client.mutex("job").unwrap().lock().await.unwrap();
@@ -188,9 +188,9 @@ async fn that_compacts_before_a_connection_breaks_keeps_no_holder_from_being_tol
     store.kv_client().put("x", "y", None).await.unwrap();
     etcd.compact().await;
 
-    proxy.set_weather(Weather::Reset);
+    proxy.set_network_fault(NetworkFault::Reset);
     sleep(Duration::from_millis(20)).await;
-    proxy.set_weather(Weather::Fair);
+    proxy.set_network_fault(NetworkFault::None);
     // Once the client is there again.
     let_go(lock(&client, "again").await).await;
     sleep(Duration::from_millis(300)).await;

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use leasehold_conformance::stalls::{Measured, Stalls, measure};
 use leasehold_core::backend::{
-    Attempt, Claim, Lease, LockBackend, Patience, Release, Renewal, Tenure,
+    Attempt, Claim, Lease, LockBackend, Patience, Release, Renewal, Subject, Tenure,
 };
 use leasehold_core::retry::Retry;
 use leasehold_core::{
@@ -28,7 +28,7 @@ use leasehold_core::{
 };
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue, Txn, TxnOp};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};
-use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, Weather, free_port, until};
+use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, NetworkFault, free_port, until};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 

@@ -10,7 +10,7 @@ async fn behind(etcd: &Etcd) -> (FaultProxy, LockClient<EtcdBackend>) {
     (proxy, client)
 }
 
-async fn a_waiter_is_woken_after(weather: Weather) {
+async fn a_waiter_is_woken_after(fault: NetworkFault) {
     let etcd = Etcd::start().await;
     let store = store(&etcd).await;
     let guard = lock(&client(&etcd.url(), LONG).await, "job").await;
@@ -18,10 +18,10 @@ async fn a_waiter_is_woken_after(weather: Weather) {
     let mut waits = waiting(&waiter, "job");
     until_there_are(&store, "job", 2).await;
 
-    proxy.set_weather(weather);
+    proxy.set_network_fault(fault);
     guard.release().await.unwrap();
     assert!(timeout(Duration::from_millis(100), &mut waits).await.is_err());
-    proxy.set_weather(Weather::Fair);
+    proxy.set_network_fault(NetworkFault::None);
 
     let granted = timeout(Duration::from_secs(2), waits).await;
     granted.expect("it looks again").unwrap().release().await.unwrap();
@@ -29,7 +29,7 @@ async fn a_waiter_is_woken_after(weather: Weather) {
 
 #[tokio::test]
 async fn that_resets_connections_during_a_release_lets_no_waiter_sleep() {
-    a_waiter_is_woken_after(Weather::Reset).await;
+    a_waiter_is_woken_after(NetworkFault::Reset).await;
 }
 
 #[tokio::test]
@@ -43,31 +43,31 @@ async fn that_swallows_the_news_of_a_release_lets_no_waiter_sleep() {
     let waits = tokio::spawn(async move { mutex.lock().await.unwrap() });
     until_there_are(&store, "job", 2).await;
 
-    proxy.set_weather(Weather::BlackHole);
+    proxy.set_network_fault(NetworkFault::BlackHole);
     guard.release().await.unwrap();
     sleep(Duration::from_millis(400)).await;
-    proxy.set_weather(Weather::Fair);
+    proxy.set_network_fault(NetworkFault::None);
 
     let granted = timeout(Duration::from_secs(3), waits).await;
     granted.expect("it looks again").unwrap().release().await.unwrap();
 }
 
-/// Acquires through `weather`, which takes the reply or the request away and then resets open connections.
-async fn is_granted_once_through(weather: Weather) {
+/// Acquires through `fault`, which takes the reply or the request away and then resets open connections.
+async fn is_granted_once_through(fault: NetworkFault) {
     let etcd = Etcd::start().await;
     let store = store(&etcd).await;
     let (proxy, client) = behind(&etcd).await;
 
-    proxy.set_weather(weather);
+    proxy.set_network_fault(fault);
     let acquiring = waiting(&client, "job");
-    match weather {
-        Weather::HoldReplies => until_there_are(&store, "job", 1).await,
+    match fault {
+        NetworkFault::HoldReplies => until_there_are(&store, "job", 1).await,
         _ => sleep(Duration::from_millis(400)).await,
     }
     assert!(!acquiring.is_finished());
-    proxy.set_weather(Weather::Reset);
+    proxy.set_network_fault(NetworkFault::Reset);
     tokio::task::yield_now().await;
-    proxy.set_weather(Weather::Fair);
+    proxy.set_network_fault(NetworkFault::None);
 
     let granted = timeout(Duration::from_secs(5), acquiring).await;
     let guard = granted.expect("it asks again").unwrap();
@@ -82,12 +82,12 @@ async fn is_granted_once_through(weather: Weather) {
 
 #[tokio::test]
 async fn that_loses_the_reply_of_a_grant_grants_once() {
-    is_granted_once_through(Weather::HoldReplies).await;
+    is_granted_once_through(NetworkFault::HoldReplies).await;
 }
 
 #[tokio::test]
 async fn that_loses_the_request_of_a_grant_grants_once() {
-    is_granted_once_through(Weather::BlackHole).await;
+    is_granted_once_through(NetworkFault::BlackHole).await;
 }
 
 #[tokio::test]
@@ -96,10 +96,10 @@ async fn that_delivers_requests_late_grants_once() {
     let store = store(&etcd).await;
     let (proxy, client) = behind(&etcd).await;
 
-    proxy.set_weather(Weather::BlackHole);
+    proxy.set_network_fault(NetworkFault::BlackHole);
     let acquiring = waiting(&client, "job");
     sleep(Duration::from_millis(700)).await;
-    proxy.set_weather(Weather::Fair);
+    proxy.set_network_fault(NetworkFault::None);
 
     let granted = timeout(Duration::from_secs(5), acquiring).await;
     let guard = granted.expect("it asks again").unwrap();
@@ -116,15 +116,15 @@ async fn that_breaks_for_a_moment_ends_no_watch_however_many_there_are() {
     let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
     let url = format!("etcd://{}?timeout-ms=200", proxy.address());
     let backend = EtcdBackend::connect_lazily(EtcdConfig::from_url(&url).unwrap());
-    let watch = |n: u16| backend.watch(&LockKey::new(format!("job-{n}")).unwrap());
+    let watch = |n: u16| backend.watch(Subject::Key(&LockKey::new(format!("job-{n}")).unwrap()));
     let watched = async || etcd.metric(0, "etcd_debugging_mvcc_watcher_total").await;
     let all = async || watched().await >= f64::from(NUMBER);
     let _watches: Vec<_> = (0..NUMBER).map(watch).collect();
     until("all are watched", all).await;
 
-    proxy.set_weather(Weather::Reset);
+    proxy.set_network_fault(NetworkFault::Reset);
     until("none is watched", async || watched().await == 0.0).await;
-    proxy.set_weather(Weather::Fair);
+    proxy.set_network_fault(NetworkFault::None);
 
     until("all are watched again", all).await;
 }

@@ -17,7 +17,7 @@ async fn renews_a_thousand_locks_of_one_ttl_by_one_request() {
     };
     let all: Vec<Lease> = (0..1_000).map(lease).collect();
     let claims = all.iter().cloned().map(Claim::new);
-    let grants = claims.map(async |claim| backend.try_acquire(&claim).await);
+    let grants = claims.map(async |claim| backend.acquire(&claim).await);
     let grants: Vec<_> = stream::iter(grants).buffer_unordered(50).collect().await;
     assert!(grants.iter().all(|it| matches!(it, Ok(Attempt::Granted(_)))), "{grants:?}");
     let before = requests_to_keep_alive(&etcd).await;
@@ -51,7 +51,7 @@ async fn believes_in_a_lock_no_longer_than_the_lease_it_hangs_on() {
     let backend = backend_on(&etcd, &clock).await;
     let ttl_of = async |name: &str| {
         let lease = Lease::new(&LockKey::new(name).unwrap(), LONG).with_tenure(Tenure::Kept);
-        match backend.try_acquire(&Claim::new(lease)).await.unwrap() {
+        match backend.acquire(&Claim::new(lease)).await.unwrap() {
             Attempt::Granted(grant) => grant.ttl(),
             Attempt::Held(contention) => panic!("{contention:?}"),
         }
@@ -77,7 +77,7 @@ async fn that_goes_away_frees_everything() {
         let guards = hold(&client, 20).await;
         assert_eq!(keys(&store).await, 20);
 
-        proxy.set_weather(Weather::BlackHole);
+        proxy.set_network_fault(NetworkFault::BlackHole);
         let (stalls, start) = (Stalls::watch(), Instant::now());
         until("all is free", async || keys(&store).await == 0).await;
 

@@ -42,13 +42,13 @@ async fn leaves_none_whose_caller_gave_up() {
     let client = self::client(&url, LockOptions::new().ttl(LONG)).await;
     assert_eq!(leases(&store).await, [0; 0]);
 
-    proxy.set_weather(Weather::HoldReplies);
+    proxy.set_network_fault(NetworkFault::HoldReplies);
     let mutex = client.mutex("left").unwrap();
     let locking = tokio::spawn(async move { mutex.lock().await });
     until("etcd has begun a lease", async || !leases(&store).await.is_empty()).await;
     locking.abort();
     assert!(locking.await.unwrap_err().is_cancelled());
-    proxy.set_weather(Weather::Fair);
+    proxy.set_network_fault(NetworkFault::None);
     client.shutdown(LONG).await.unwrap();
 
     assert_eq!(leases(&store).await, [0; 0]);
@@ -60,7 +60,7 @@ async fn leaves_to_their_ttl_the_leases_of_others_that_it_did_not_release() {
     let store = store(&etcd).await;
     let backend = EtcdBackend::connect(&etcd.url()).await.unwrap();
     let kept = Lease::new(&LockKey::new("kept").unwrap(), LONG).with_tenure(Tenure::Kept);
-    backend.try_acquire(&Claim::new(kept)).await.unwrap();
+    backend.acquire(&Claim::new(kept)).await.unwrap();
 
     backend.close().await;
 

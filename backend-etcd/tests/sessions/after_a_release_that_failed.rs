@@ -16,12 +16,12 @@ async fn the_others_move_to_another_lease_and_the_old_one_ends() {
         let backend = EtcdBackend::connect(&url).await.unwrap();
         let (left_behind, moves) = (kept("left-behind"), kept("moves"));
         for lease in [&left_behind, &moves] {
-            backend.try_acquire(&Claim::new(lease.clone())).await.unwrap();
+            backend.acquire(&Claim::new(lease.clone())).await.unwrap();
         }
         let before = holder(&store, "moves").await.unwrap();
-        proxy.set_weather(Weather::Reset);
+        proxy.set_network_fault(NetworkFault::Reset);
         backend.release(&left_behind).await.unwrap_err();
-        proxy.set_weather(Weather::Fair);
+        proxy.set_network_fault(NetworkFault::None);
 
         assert_eq!(backend.renew(&moves).await.unwrap(), Renewal::Renewed);
 
@@ -54,9 +54,9 @@ async fn no_lock_of_the_client_is_lost() {
     let before = holder(&store, "job-0").await.unwrap().lease();
     let tokens: Vec<_> = guards.iter().map(|guard| guard.token().clone()).collect();
     let released = guards.pop().unwrap();
-    proxy.set_weather(Weather::Reset);
+    proxy.set_network_fault(NetworkFault::Reset);
     assert!(released.release().await.unwrap_err().is_retryable());
-    proxy.set_weather(Weather::Fair);
+    proxy.set_network_fault(NetworkFault::None);
 
     until("the old lease ends", async || !leases(&store).await.contains(&before)).await;
 

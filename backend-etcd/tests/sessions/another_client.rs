@@ -11,7 +11,7 @@ async fn that_moves_a_lease_ends_none_on_which_others_hang() {
     let [moves, stays] = ["moves", "stays"]
         .map(|name| Lease::new(&LockKey::new(name).unwrap(), LONG).with_tenure(Tenure::Kept));
     for lease in [&moves, &stays] {
-        one.try_acquire(&Claim::new(lease.clone())).await.unwrap();
+        one.acquire(&Claim::new(lease.clone())).await.unwrap();
     }
 
     let moves = moves.with_tenure(Tenure::Fixed);

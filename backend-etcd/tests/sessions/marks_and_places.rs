@@ -14,7 +14,7 @@ async fn hangs_on(store: &Client, prefix: &str) -> i64 {
 
 async fn held(backend: &EtcdBackend, ttl: Duration) -> Lease {
     let held = Lease::new(&LockKey::new("held").unwrap(), ttl).with_tenure(Tenure::Kept);
-    backend.try_acquire(&Claim::new(held.clone())).await.unwrap();
+    backend.acquire(&Claim::new(held.clone())).await.unwrap();
     held
 }
 
@@ -29,10 +29,10 @@ async fn are_not_kept_alive_by_locks_of_the_same_ttl() {
 
     // A client that releases a lease which may still come leaves a mark.
     let doubtful = kept("doubtful");
-    proxy.set_weather(Weather::HoldReplies);
-    backend.try_acquire(&Claim::new(doubtful.clone())).await.unwrap_err();
+    proxy.set_network_fault(NetworkFault::HoldReplies);
+    backend.acquire(&Claim::new(doubtful.clone())).await.unwrap_err();
     proxy.disconnect().await;
-    proxy.set_weather(Weather::Fair);
+    proxy.set_network_fault(NetworkFault::None);
     until("it is released", async || backend.release(&doubtful).await.is_ok()).await;
     assert_eq!(backend.renew(&minute).await.unwrap(), Renewal::Renewed);
     assert_ne!(hangs_on(&store, "lock/~gone/").await, hangs_on(&store, "lock/held/").await);
@@ -40,7 +40,7 @@ async fn are_not_kept_alive_by_locks_of_the_same_ttl() {
 
     held(&backend, Duration::from_secs(10)).await;
     let waiting = kept("held");
-    backend.try_acquire(&Claim::new(waiting).with_patience(Patience::Waits)).await.unwrap();
+    backend.acquire(&Claim::new(waiting).with_patience(Patience::Waits)).await.unwrap();
     let leases = leases_of(&store, "held").await;
     assert_eq!(leases.len(), 2);
     assert_ne!(leases[0], leases[1]);
@@ -65,18 +65,18 @@ async fn do_without_a_session_that_an_operator_has_ended() {
     let held = held(&backend, LONG).await;
     let waiting = Claim::new(kept("held")).with_patience(Patience::Waits);
     for _ in 0..2 {
-        let attempt = backend.try_acquire(&waiting).await.unwrap();
-        assert!(matches!(attempt, Attempt::Held(contention) if contention.place().is_some()));
+        let attempt = backend.acquire(&waiting).await.unwrap();
+        assert!(matches!(attempt, Attempt::Held(contention) if contention.queue_entry().is_some()));
         let place = leases_of(&store, "held").await;
         store.lease_client().revoke(*place.last().unwrap()).await.unwrap();
     }
 
     for _ in 0..2 {
         let doubtful = kept("doubtful");
-        proxy.set_weather(Weather::HoldReplies);
-        backend.try_acquire(&Claim::new(doubtful.clone())).await.unwrap_err();
+        proxy.set_network_fault(NetworkFault::HoldReplies);
+        backend.acquire(&Claim::new(doubtful.clone())).await.unwrap_err();
         proxy.disconnect().await;
-        proxy.set_weather(Weather::Fair);
+        proxy.set_network_fault(NetworkFault::None);
         // The renewal begins the session that the next attempt needs after the new connection.
         until("the server answers", async || backend.renew(&held).await.is_ok()).await;
 
@@ -100,7 +100,7 @@ async fn of_a_former_connection_get_no_more_locks() {
 
     proxy.disconnect().await;
     until("the server answers", async || backend.inspect(before.key()).await.is_ok()).await;
-    backend.try_acquire(&Claim::new(kept("next"))).await.unwrap();
+    backend.acquire(&Claim::new(kept("next"))).await.unwrap();
 
     assert_ne!(hangs_on(&store, "lock/next/").await, session);
     assert_eq!(backend.renew(&before).await.unwrap(), Renewal::Renewed);

@@ -13,14 +13,16 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use leasehold_conformance::stalls::{Stalls, measure};
-use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience, Renewal, Tenure};
+use leasehold_core::backend::{
+    Attempt, Claim, Lease, LockBackend, Patience, Renewal, StoreAdmin, Tenure,
+};
 use leasehold_core::clock::ManualClock;
 use leasehold_core::{
     LeaseState, LockClient, LockGuard, LockKey, LockOptions, RenewalMode, TryLockError,
 };
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};
-use leasehold_testbed::{Etcd, FaultProxy, Weather, patiently, until};
+use leasehold_testbed::{Etcd, FaultProxy, NetworkFault, patiently, until};
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
@@ -83,7 +85,7 @@ async fn sessions_age_on_the_clock_of_the_configuration() {
     let backend = backend_on(&etcd, &clock).await;
     let grant = async |name: &str| {
         let lease = Lease::new(&LockKey::new(name).unwrap(), LONG).with_tenure(Tenure::Kept);
-        let attempt = backend.try_acquire(&Claim::new(lease)).await.unwrap();
+        let attempt = backend.acquire(&Claim::new(lease)).await.unwrap();
         assert!(matches!(attempt, Attempt::Granted(_)), "{attempt:?}");
     };
     let store = store(&etcd).await;

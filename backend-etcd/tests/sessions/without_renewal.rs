@@ -80,8 +80,8 @@ async fn an_attempt_that_was_overtaken_leaves_a_lease_to_use_again() {
     };
     let looks = async || etcd.metric(0, r#"grpc_server_handled_total{grpc_method="Txn"}"#).await;
     let (before, overtaken) = (looks().await, claim("job"));
-    proxy.set_weather(Weather::Slow(Duration::from_millis(100)));
-    let mut acquiring = pin!(backend.try_acquire(&overtaken));
+    proxy.set_network_fault(NetworkFault::Slow(Duration::from_millis(100)));
+    let mut acquiring = pin!(backend.acquire(&overtaken));
 
     // It has seen that the lock is free, and does not go on before another has it.
     tokio::select! {
@@ -90,10 +90,10 @@ async fn an_attempt_that_was_overtaken_leaves_a_lease_to_use_again() {
     }
     store.put("lock/job/other", "", None).await.unwrap();
     assert!(matches!(acquiring.await.unwrap(), Attempt::Held(_)));
-    proxy.set_weather(Weather::Fair);
+    proxy.set_network_fault(NetworkFault::None);
     let left = leases(&store).await.len();
 
-    assert!(matches!(backend.try_acquire(&claim("free")).await.unwrap(), Attempt::Granted(_)));
+    assert!(matches!(backend.acquire(&claim("free")).await.unwrap(), Attempt::Granted(_)));
 
     assert_eq!(leases(&store).await.len(), left);
 }

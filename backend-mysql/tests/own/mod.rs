@@ -1,32 +1,37 @@
-//! The tests of MySQL alone.
+//! The tests of MySQL and MariaDB alone.
+
+mod galera;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::backend::{Feature, Fencing, LockBackend, Release, Renewal, StoreId};
+use leasehold_core::backend::{
+    Attempt, Claim, Feature, Fencing, LockBackend, Member as _, Release, Renewal, StoreAdmin as _,
+    StoreId,
+};
 use leasehold_core::{Description, ErrorKind};
 use leasehold_mysql::mysql_async::prelude::Queryable;
 use leasehold_mysql::mysql_async::{self, Conn, Opts, from_value};
-use leasehold_mysql::{MysqlBackend, MysqlConfig, Row, Run, RunError, Text, Urgency, reported};
-use leasehold_testbed::{MariaDb, MariaDbOptions};
+use leasehold_mysql::{Call, MysqlBackend, MysqlConfig, Row, Run, RunError, Urgency, reported};
+use leasehold_testbed::{MariaDb, MariaDbOptions, patiently};
 use tokio::sync::Mutex;
 
 use crate::family::failures::acquire;
-use crate::family::membership::{claim, enlist};
+use crate::family::membership::{join, vote};
 use crate::family::{TTL, connect, lease};
 use crate::{Direct, is_mariadb};
 
 #[tokio::test]
-async fn an_emptied_table_of_stripes_lets_no_client_connect() {
+async fn a_missing_minimum_token_lets_no_client_connect() {
     let mariadb = MariaDb::start().await;
     drop(connect(&mariadb.url()).await);
 
-    mariadb.sql("TRUNCATE leasehold_stripe").await;
+    mariadb.sql("TRUNCATE leasehold_min_token").await;
 
     let error = MysqlBackend::connect(&mariadb.url()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
     assert!(
-        error.to_string().contains("rows are missing from the table leasehold_stripe"),
+        error.to_string().contains("a row is missing from the table leasehold_min_token"),
         "{error}"
     );
 }
@@ -45,7 +50,7 @@ async fn renewals_beside_one_that_others_keep_succeed() {
 
     let keeping = Direct::open(&mariadb.url()).await;
     keeping.query("BEGIN").await.unwrap();
-    let lock = "SELECT token FROM leasehold_lease WHERE `key` = 'kept' FOR UPDATE";
+    let lock = "SELECT token FROM leasehold_key WHERE `key` = 'kept' FOR UPDATE";
     keeping.query(lock).await.unwrap();
     let renewed = renews.renew_all(&held).await;
     drop(keeping);
@@ -55,17 +60,49 @@ async fn renewals_beside_one_that_others_keep_succeed() {
     assert_eq!(renewed[2].as_ref().unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
+#[tokio::test]
+async fn a_lock_and_its_release_are_two_statements() {
+    const LOCKS: u64 = 50;
+
+    let mariadb = MariaDb::start().await;
+    let backend = connect(&mariadb.url()).await;
+    let lock = async || {
+        let lease = lease("job");
+        assert!(acquire(&backend, &lease).await.unwrap());
+        assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
+    };
+    lock().await;
+    lock().await;
+    let count = async |name: &str| {
+        let sql = format!("SHOW GLOBAL STATUS LIKE '{name}'");
+        let shown = mariadb.sql(&sql).await;
+        let number = shown.rsplit(|c: char| !c.is_ascii_digit()).next().unwrap();
+        number.parse::<u64>().unwrap()
+    };
+    let (executed, questions) = (count("Com_stmt_execute").await, count("Questions").await);
+
+    for _ in 0..LOCKS {
+        lock().await;
+    }
+
+    // A purge executes up to five statements, and the counting has its own statements.
+    let executed = count("Com_stmt_execute").await - executed;
+    assert!((2 * LOCKS..=2 * LOCKS + 5).contains(&executed), "{executed} prepared statements");
+    let all = count("Questions").await - questions;
+    assert!(all < 5 * LOCKS / 2, "{all} statements");
+}
+
 /// An application's own connection, which it keeps when a text failed, as a client that is stopped just then does.
 #[derive(Debug)]
 struct Kept(Mutex<Conn>);
 
 #[async_trait]
 impl Run for Kept {
-    async fn run(&self, text: &Text, _: Urgency, _: Duration) -> Result<Vec<Row>, RunError> {
+    async fn run(&self, call: &Call, _: Urgency, _: Duration) -> Result<Vec<Row>, RunError> {
         let mut conn = self.0.lock().await;
         let mut rows = Vec::new();
         let read = async {
-            let mut result = conn.query_iter(text.at(Duration::from_secs(2))).await?;
+            let mut result = conn.query_iter(call.at(Duration::from_secs(2))).await?;
             while !result.is_empty() {
                 let row =
                     |row: mysql_async::Row| row.unwrap().into_iter().map(from_value).collect();
@@ -101,9 +138,7 @@ async fn a_client_that_stands_still_after_an_error_keeps_no_other_out_for_long()
 async fn the_sessions_defaults_change_nothing() {
     let poison = "SET autocommit = 0, completion_type = 1, time_zone = '+05:00', timestamp = 1, \
         sql_mode = 'ANSI,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES', character_set_client = latin1, \
-        character_set_results = utf16, sql_safe_updates = 1, sql_select_limit = 1, \
-        @now = 1, @last = 1, @next = 1, @token = 1, @first = 1, @fits = 1, @all = 1, @again = 1, @place = 7, \
-        @other = 1, @held = 1, @used = 0, @stop = 1, @asked = 9, @until = 1; \
+        character_set_results = utf16, sql_safe_updates = 1, sql_select_limit = 1, max_join_size = 1; \
         SET SESSION TRANSACTION READ ONLY";
     let mariadb = MariaDbOptions::new().set("init-connect", poison).start().await;
     let backend = connect(&mariadb.url()).await;
@@ -118,10 +153,20 @@ async fn the_sessions_defaults_change_nothing() {
     assert_eq!(holder.description().unwrap().as_str(), text);
     let left = holder.remaining().unwrap();
     assert!(left <= TTL && left > TTL / 2, "{left:?}");
-    let ends = "SELECT ends BETWEEN (UNIX_TIMESTAMP() + 30) * 1000000 AND (UNIX_TIMESTAMP() + 61) * 1000000 FROM leasehold_lease";
+    let ends = "SELECT ends BETWEEN (UNIX_TIMESTAMP() + 30) * 1000000 AND (UNIX_TIMESTAMP() + 61) * 1000000 FROM leasehold_key";
     assert_eq!(mariadb.sql(ends).await, "1");
     assert_eq!(backend.renew(&held).await.unwrap(), Renewal::Renewed);
     assert_eq!(backend.release(&held).await.unwrap(), Release::Released);
+}
+
+#[tokio::test]
+async fn the_default_row_format_changes_nothing() {
+    let options = MariaDbOptions::new().set("innodb_default_row_format", "compact");
+    let mariadb = options.start().await;
+
+    let backend = connect(&mariadb.url()).await;
+
+    assert!(acquire(&backend, &lease("job")).await.unwrap());
 }
 
 #[tokio::test]
@@ -140,20 +185,44 @@ async fn tokens_are_strict_where_the_disk_is_waited_for() {
 async fn server_that_does_not_wait_for_the_disk_is_no_member() {
     let mariadb = MariaDb::start().await;
     let backend = connect(&mariadb.url()).await;
-    let store = enlist(&backend).await;
+    let store = join(&backend).await;
 
     let setting = "innodb_flush_log_at_trx_commit";
     // Only MariaDB can flush more often than at each commit.
     let strictest = if is_mariadb(&mariadb).await { 3 } else { 1 };
     for (lax, strict) in [(2, 1), (0, strictest)] {
         mariadb.sql(&format!("SET GLOBAL {setting} = {lax}")).await;
-        let error = backend.standing(StoreId::new()).await.unwrap_err();
+        let error = backend.status(StoreId::new()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
         assert!(error.to_string().contains(setting), "{error}");
-        assert_eq!(claim(&backend).await.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(vote(&backend).await.unwrap_err().kind(), ErrorKind::Unavailable);
 
         mariadb.sql(&format!("SET GLOBAL {setting} = {strict}")).await;
-        assert_eq!(backend.standing(StoreId::new()).await.unwrap().store(), store);
-        claim(&backend).await.unwrap();
+        assert_eq!(backend.status(StoreId::new()).await.unwrap().store(), store);
+        vote(&backend).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn upgrade_waits_for_the_leases_of_the_earlier_layout_and_continues_its_tokens() {
+    let mariadb = MariaDb::start().await;
+    for statement in [
+        "CREATE TABLE leasehold_stripe (stripe SMALLINT, token BIGINT)",
+        "INSERT INTO leasehold_stripe VALUES (0, 5000000000000000)",
+        "CREATE TABLE leasehold_lease (`key` VARBINARY(9), place BIGINT, ends BIGINT)",
+        "INSERT INTO leasehold_lease VALUES ('job', NULL, (UNIX_TIMESTAMP() + 3600) * 1000000)",
+    ] {
+        mariadb.sql(statement).await;
+    }
+
+    let error = MysqlBackend::connect(&patiently(&mariadb.url())).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("an earlier version still hold leases"), "{error}");
+    mariadb.sql("UPDATE leasehold_lease SET ends = 1").await;
+    let backend = connect(&mariadb.url()).await;
+
+    let attempt = backend.acquire(&Claim::new(lease("job"))).await.unwrap();
+    let Attempt::Granted(granted) = attempt else { panic!("it is free") };
+    assert!(granted.token() > 5_000_000_000_000_000);
+    assert_eq!(mariadb.sql("SHOW TABLES LIKE 'leasehold_stripe'").await, "");
 }

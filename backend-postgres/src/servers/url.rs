@@ -1,11 +1,11 @@
 //! Reads the URL of a database.
 
-use form_urlencoded::{Serializer, parse};
 use leasehold_core::Error;
-use leasehold_sql_support::remote::{Settings, invalid};
+use leasehold_settings::{StoreUrl, invalid};
+use leasehold_sql_support::remote::Settings;
 
 use super::Servers;
-use crate::tls::{Tls, TlsFiles};
+use crate::tls::Tls;
 
 /// PostgreSQL's default directory for sockets depends on the build, so the URL must contain the
 /// directory.
@@ -15,39 +15,32 @@ impl Servers {
     /// Reads a URL. `settings` receives the parameters that all databases support. All remaining
     /// parameters are passed to the driver.
     pub(crate) fn from_url(url: &str, settings: &mut Settings) -> Result<Self, Error> {
-        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+        let url = StoreUrl::parse(url)?;
+        if !matches!(url.scheme(), "postgres" | "postgresql") {
             return Err(invalid("the URL must start with postgres:// or postgresql://"));
         }
-        if url.contains('#') {
-            return Err(invalid("the URL must not contain #"));
+        let mut options = url.options()?;
+        settings.read(&mut options)?;
+        if let Some(push) = options.choice("push", [("on", true), ("off", false)])? {
+            settings.push = push;
         }
-        let (address, query) = url.split_once('?').unwrap_or((url, ""));
-        // The driver ends the password at the first @, so the text after it would become the name
-        // of a host or of a database, which errors show.
-        if address.matches('@').count() > 1 {
-            return Err(invalid(
-                "the URL contains more than one @; write %40 for an @ in a password or in a name",
-            ));
-        }
-        let mut theirs = Serializer::new(String::new());
-        let mut files = TlsFiles::default();
-        let mut is_encrypted = false;
-        for (name, value) in parse(query.as_bytes()) {
-            match &*name {
-                "push" if value == "off" => settings.push = false,
-                "sslmode" => is_encrypted = is_to_be_encrypted(&value)?,
-                "sslrootcert" => files.authority = Some(value.into_owned()),
-                "sslcert" => files.certificate = Some(value.into_owned()),
-                "sslkey" => files.key = Some(value.into_owned()),
-                _ if settings.read(&name, &value)? => {}
-                _ => {
-                    theirs.append_pair(&name, &value);
-                }
-            }
-        }
-        let tls = Tls::new(is_encrypted, &files)?;
-        // The driver does not decode a plus sign as a space.
-        let url = format!("{address}?{}", theirs.finish().replace('+', "%20"));
+        // `prefer` and `allow` are rejected, because an attacker in the network could then disable
+        // TLS.
+        let modes =
+            [("disable", false), ("require", true), ("verify-ca", true), ("verify-full", true)];
+        let is_encrypted = options.choice("sslmode", modes)?.unwrap_or(false);
+        let files = options.tls(["sslrootcert", "sslcert", "sslkey"])?;
+        let authority = url.authority()?;
+        let tls = files.read_if(is_encrypted, "sslmode=verify-full")?;
+        let tls = tls.as_ref().map(Tls::new).transpose()?;
+        // The driver parses the hosts, because they can be directories of sockets. In the driver's
+        // syntax, the first @ ends the password.
+        let user = match &authority.credentials {
+            Some(_) => authority.encoded_credentials().replace('@', "%40") + "@",
+            None => String::new(),
+        };
+        let hosts = authority.hosts().collect::<Vec<_>>().join(",");
+        let url = format!("postgres://{user}{hosts}/{}?{}", authority.path, options.rest());
         // The error does not show the parameter, because it may be a part of a password that
         // contains a `?`.
         let options: tokio_postgres::Config = url.parse().map_err(|_| {
@@ -60,15 +53,5 @@ impl Servers {
             return Err(invalid(NO_HOST));
         }
         Ok(Self::new(options, tls))
-    }
-}
-
-/// Returns whether connections must be encrypted. `prefer` and `allow` are rejected, because an
-/// attacker in the network could then disable TLS.
-fn is_to_be_encrypted(mode: &str) -> Result<bool, Error> {
-    match mode {
-        "disable" => Ok(false),
-        "require" | "verify-ca" | "verify-full" => Ok(true),
-        _ => Err(invalid("sslmode in the URL must be disable, require, verify-ca or verify-full")),
     }
 }

@@ -8,7 +8,7 @@ use leasehold_conformance::{AsMutex, Groups, Need, Subject, Suites};
 use leasehold_core::LockOptions;
 use leasehold_redis::RedisBackend as Backend;
 use leasehold_redis_tests::{
-    CLUSTER_LACKS, Cluster, Driven, OF_REAL_TIME, Sentinels, Single, harness,
+    CLUSTER_LACKS, Cluster, Driven, FAULTS_OF_SINGLE, OF_REAL_TIME, Sentinels, Single, harness,
 };
 
 mod quorum;
@@ -32,7 +32,7 @@ const OF_CLUSTER: Groups = Groups::Named(&[
 const OF_ASKING: Groups = Groups::Named(&["hand_over", "mutual_exclusion", "waiting"]);
 
 harness!(OneRedis, "redis", Driven, Backend, identity, &[], {});
-harness!(OneInRealTime, "redis, real time", Single, Backend, identity, &Need::FAULTS, {
+harness!(OneInRealTime, "redis, real time", Single, Backend, identity, FAULTS_OF_SINGLE, {
     const SUBJECTS: &[Subject] = OF_REAL_TIME;
 });
 harness!(Sentinel, "redis, Sentinel", Sentinels, Backend, identity, &Need::FAULTS, {
@@ -44,7 +44,7 @@ harness!(OnCluster, "redis, Cluster", Cluster, Backend, identity, &Need::FAULTS,
     const GROUPS: Groups = OF_CLUSTER;
     const LACKS: &[Need] = CLUSTER_LACKS;
 });
-harness!(Asked, "redis, no hand-over", Single, Backend, identity, &Need::FAULTS, {
+harness!(Asked, "redis, no hand-over", Single, Backend, identity, FAULTS_OF_SINGLE, {
     const GROUPS: Groups = OF_ASKING;
 
     fn options(&self) -> LockOptions {

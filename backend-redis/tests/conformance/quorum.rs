@@ -1,6 +1,8 @@
-//! The suite on a quorum of five servers in driven time: all of them, and with two killed.
+//! Runs the suite on a quorum of five servers with a driven clock, with all servers and with two of
+//! them killed.
 //!
-//! The logic of quorums passes the whole suite in memory. Here are the groups for several servers of the same store.
+//! The implementation of quorums passes the whole suite in memory. This test only runs the groups
+//! for stores with several servers.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -10,13 +12,14 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use leasehold_conformance::{Groups, Harness, Need, Time};
 use leasehold_core::clock::{Clock, Instant, Sleep};
-use leasehold_core::quorum::Quorum;
 use leasehold_core::{Holder, LockKey};
+use leasehold_quorum::Quorum;
 use leasehold_redis::{RedisBackend, RedisConfig};
 use leasehold_redis_tests::{self as redis_tests, Driven, Servers as _};
 use leasehold_testbed::patiently;
 
-/// A clock that gives members on a busy machine thirty times as long to answer. Killed members refuse at once.
+/// A slow clock, so that members on a busy machine have thirty times as long to reply. Killed
+/// members refuse connections immediately.
 #[derive(Clone, Copy, Debug)]
 struct Slow(tokio::time::Instant);
 
@@ -38,14 +41,14 @@ impl Clock for Slow {
     }
 }
 
-/// The servers that live, and where all of them are.
+/// The running servers, and the URLs of all servers.
 struct Members {
     alive: Vec<Driven>,
     urls: Vec<String>,
 }
 
 impl Members {
-    /// Starts five, founds the quorum, and kills some.
+    /// Starts five servers, establishes the quorum, and kills `killed` servers.
     async fn start(killed: usize) -> Self {
         let mut alive = join_all((0..5).map(|_| Driven::start())).await;
         let urls = alive.iter().map(|server| server.url()).collect();
@@ -66,11 +69,12 @@ impl Members {
         quorum.build().unwrap()
     }
 
-    /// The holder whose lease a majority has, for as long as a majority keeps it: a renewal may not have reached the others yet.
-    async fn witness(&self, key: &LockKey) -> Option<Holder> {
+    /// Returns the holder whose lease is in force on a majority. The remaining time is the time for
+    /// which a majority keeps the lease, because a renewal may not have reached all members yet.
+    async fn probe(&self, key: &LockKey) -> Option<Holder> {
         let mut seen: HashMap<_, Vec<Holder>> = HashMap::new();
         for server in &self.alive {
-            if let Some(holder) = redis_tests::witness(server, key).await {
+            if let Some(holder) = redis_tests::probe(server, key).await {
                 seen.entry(holder.fingerprint()).or_default().push(holder);
             }
         }
@@ -81,7 +85,7 @@ impl Members {
     }
 }
 
-/// A harness of five servers of which so many are killed.
+/// Defines a harness of five servers, of which `$killed` are killed.
 macro_rules! members {
     ($harness:ident, $name:literal, $killed:literal, $groups:expr) => {
         pub(crate) struct $harness(Members);
@@ -94,7 +98,7 @@ macro_rules! members {
             const TIME: Time = Time::Driven;
             const POOLED: bool = true;
             const GROUPS: Groups = $groups;
-            const LACKS: &[Need] = &[Need::Membership, Need::Queue, Need::Together, Need::Units];
+            const LACKS: &[Need] = &[Need::Member, Need::Queue, Need::Together, Need::Units];
 
             async fn start() -> Self {
                 Self(Members::start($killed).await)
@@ -104,8 +108,8 @@ macro_rules! members {
                 self.0.quorum()
             }
 
-            async fn witness(&self, key: &LockKey) -> Option<Holder> {
-                self.0.witness(key).await
+            async fn probe(&self, key: &LockKey) -> Option<Holder> {
+                self.0.probe(key).await
             }
 
             async fn advance_store(&self, by: Duration) {
@@ -117,8 +121,9 @@ macro_rules! members {
     };
 }
 
-/// The groups of a topology without renewals: where one races a release, the three members that are left may each see another of the two
-/// first, and then no majority says whether the lease was renewed.
+/// The groups of a topology without `renewal`. If a renewal races with a release, the three
+/// remaining members may receive the two requests in different orders. Then no majority confirms
+/// whether the lease was renewed.
 const WITHOUT_RACES: Groups = Groups::Named(&["fencing", "lost", "mutual_exclusion", "waiting"]);
 
 members!(AllAlive, "quorum of 5 redis", 0, Groups::OF_TOPOLOGY);

@@ -2,60 +2,67 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::time::Duration;
 
 use leasehold_core::Error;
-use percent_encoding::percent_decode_str;
+use leasehold_settings::{StoreUrl, decode_bytes, invalid};
 
-use super::{SqliteConfig, invalid};
+use super::{SqliteConfig, in_backend};
 
-pub(super) fn read(url: &str) -> Result<SqliteConfig, Error> {
-    let Some(rest) = url.strip_prefix("sqlite:") else {
-        return Err(invalid("the URL must begin with sqlite:"));
-    };
-    let rest = rest.strip_prefix("//").unwrap_or(rest);
-    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+impl SqliteConfig {
+    /// Reads a URL such as `sqlite:relative/path.db` or `sqlite:/absolute/path.db`. `sqlite://` is
+    /// a synonym for `sqlite:`.
+    ///
+    /// The path is percent-decoded. The `prefix` and `timeout-ms` parameters correspond to
+    /// [`prefix`](Self::prefix) and [`timeout`](Self::timeout).
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ErrorKind::Invalid`](leasehold_core::ErrorKind::Invalid) if the URL is not valid.
+    /// `:memory:` is not valid; for a store in the process's memory, use the URL `memory:`.
+    pub fn from_url(url: &str) -> Result<Self, Error> {
+        read(url).map_err(in_backend)
+    }
+}
+
+fn read(url: &str) -> Result<SqliteConfig, Error> {
+    let url = StoreUrl::parse(url)?;
+    if url.scheme() != "sqlite" {
+        return Err(invalid("the URL must start with sqlite:"));
+    }
+    let path = url.location();
     if path == ":memory:" {
         return Err(invalid("sqlite: requires a file; for a store in memory, use memory:"));
     }
-    // A URL of a server has a user and a password here. No error shows them.
+    // In the URL of a server, this part contains a user and a password. Errors must not show them.
     if !path.starts_with(['/', '.']) && path.contains('@') {
         return Err(invalid(
             "a lock file has no user, password or host; use an absolute path, such as sqlite:/var/lib/locks.db, \
              or write %40 for an @ in the path",
         ));
     }
-    if path.contains('#') {
-        return Err(invalid("the URL must not contain #; write %23 for a # in the path"));
-    }
-    let path: Vec<u8> = percent_decode_str(path).collect();
+    let mut options = url.options()?;
+    let prefix = options.text("prefix")?;
+    let timeout = options.millis("timeout-ms")?;
+    options.finish()?;
+    let path = decode_bytes(path);
     if path.contains(&0) {
         return Err(invalid("the path must not contain a NUL byte"));
     }
     let mut config = SqliteConfig::new(OsString::from_vec(path))?;
-    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
-        config = with_parameter(config, parameter)?;
+    if let Some(prefix) = prefix {
+        config = config.prefix(prefix)?;
+    }
+    if let Some(timeout) = timeout {
+        config = config.timeout(timeout)?;
     }
     Ok(config)
-}
-
-fn with_parameter(config: SqliteConfig, parameter: &str) -> Result<SqliteConfig, Error> {
-    match parameter.split_once('=') {
-        Some(("prefix", prefix)) => config.prefix(prefix),
-        Some(("timeout-ms", millis)) => match millis.parse() {
-            Ok(millis) => config.timeout(Duration::from_millis(millis)),
-            Err(_) => Err(invalid("timeout-ms in the URL must be a number")),
-        },
-        _ => {
-            Err(invalid("unknown parameter in the URL; known parameters are prefix and timeout-ms"))
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::env;
     use std::path::PathBuf;
+    use std::time::Duration;
 
     use leasehold_core::ErrorKind;
 

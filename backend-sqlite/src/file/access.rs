@@ -1,8 +1,6 @@
 //! Explains why the files cannot be opened and what the user can do.
 
-use std::borrow::Cow;
 use std::fs::{self, Metadata};
-use std::io::{self, ErrorKind as IoKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -13,15 +11,6 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::Paths;
-
-/// Returns the error of a file that cannot be opened or created.
-pub(crate) fn cannot_open(why: impl Into<Cow<'static, str>>, error: io::Error) -> Error {
-    let failure = match error.kind() {
-        IoKind::PermissionDenied => Failure::Denied,
-        _ => Failure::Full,
-    };
-    failure.because(why, error)
-}
 
 /// Replaces `error` with a more precise error if this process lacks access to the files.
 pub(crate) fn explain(paths: &Paths, error: Error) -> Error {

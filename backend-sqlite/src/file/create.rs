@@ -2,16 +2,23 @@
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind as IoKind};
+#[cfg(target_os = "linux")]
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+#[cfg(target_os = "linux")]
+use std::os::unix::fs::{FileTypeExt, chown};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use leasehold_core::Error;
+use leasehold_core::backend::unpoisoned;
+#[cfg(target_os = "linux")]
+use rustix::fs::Mode;
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
-use super::access::cannot_open;
 use super::{INDEX_LENGTH, Paths};
+use crate::error::cannot_open;
 
 /// The mode of a new database, regardless of the umask.
 const FILE_MODE: u32 = 0o600;
@@ -29,7 +36,7 @@ pub(crate) fn create(path: &Path) -> Result<(), Error> {
     /// file while another thread is creating it.
     static CREATING: Mutex<()> = Mutex::new(());
 
-    let _creating = CREATING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _creating = unpoisoned(&CREATING);
     let directory = path.parent().unwrap_or(path);
     let missing: Vec<_> = directory.ancestors().take_while(|path| !path.is_dir()).collect();
     for directory in missing.into_iter().rev() {
@@ -116,6 +123,32 @@ fn hand_over(file: &File, like: &Metadata) -> io::Result<()> {
     if is_own && (found.uid(), found.gid()) != (like.uid(), like.gid()) {
         drop(fchown(file, user.is_root().then_some(like.uid()), Some(like.gid())));
     }
+    Ok(())
+}
+
+/// Gives a socket that this process has bound the mode and group of the database, and also the owner
+/// if this user is root, so that all users of the database can wake this process.
+///
+/// Does not follow links, because another user of the directory may have replaced the socket.
+#[cfg(target_os = "linux")]
+pub(crate) fn share_socket(path: &Path, database: &Path) -> io::Result<()> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let socket = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let (user, found, like) = (geteuid(), socket.metadata()?, fs::metadata(database)?);
+    if !found.file_type().is_socket() || found.uid() != user.as_raw() {
+        return Err(IoKind::PermissionDenied.into());
+    }
+    // A descriptor that was opened with `O_PATH` can be changed only through this link.
+    let itself = format!("/proc/self/fd/{}", socket.as_raw_fd());
+    fs::set_permissions(&itself, Permissions::from_mode(like.mode() & 0o777))?;
+    // Without the permission, other users poll.
+    drop(chown(&itself, user.is_root().then_some(like.uid()), Some(like.gid())));
+    Ok(())
+}
+
+/// Leaves the mode as it is, so only processes of this user can wake this process.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn share_socket(_path: &Path, _database: &Path) -> io::Result<()> {
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use leasehold_core::{Error, ErrorKind};
 
-use super::access::cannot_open;
+use crate::error::cannot_open;
 
 /// Rejects a file whose locks might not exclude all processes.
 pub(crate) fn check(path: &Path) -> Result<(), Error> {

@@ -4,38 +4,40 @@ use rusqlite::params;
 
 use super::{Stop, Tables, emptied};
 
-/// The statements that create the tables. [`LAYOUT`] is the number of this layout.
-const CREATE: &str = "
-CREATE TABLE {stripe} (stripe INTEGER PRIMARY KEY, token INTEGER NOT NULL) STRICT;
-INSERT INTO {stripe} WITH RECURSIVE n (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM n WHERE n < 255) SELECT n, 0 FROM n;
-CREATE TABLE {lease} (
-  key TEXT NOT NULL,
-  tag TEXT NOT NULL,
-  place INTEGER,
-  whole INTEGER NOT NULL,
-  units INTEGER NOT NULL,
-  capacity INTEGER NOT NULL,
-  patience INTEGER,
+/// The statements that create the table of keys and the view for operators.
+pub(super) const CREATE_KEYS: &str = "
+CREATE TABLE {key} (
+  key TEXT PRIMARY KEY,
+  token INTEGER NOT NULL,
+  spare INTEGER NOT NULL,
+  tag BLOB,
   ends INTEGER NOT NULL,
-  asked INTEGER NOT NULL,
-  token INTEGER,
-  fingerprint TEXT NOT NULL,
+  since INTEGER,
+  fingerprint TEXT,
   description TEXT,
-  PRIMARY KEY (key, tag)
+  document TEXT
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX {=lease_ends} ON {lease} (ends);
+CREATE VIEW {locks} AS SELECT key, ends, fingerprint, description, document FROM {key} WHERE ends > 0;
+";
+
+/// The statements that create the row of the machine. Its first value is [`LAYOUT`].
+const CREATE_HOST: &str = "
 CREATE TABLE {host} (
   layout INTEGER NOT NULL,
   machine TEXT NOT NULL,
   boot TEXT NOT NULL,
   ceiling INTEGER NOT NULL,
-  alarms INTEGER NOT NULL
+  alarms INTEGER NOT NULL,
+  min_token INTEGER NOT NULL
 ) STRICT;
-INSERT INTO {host} VALUES (1, '', '', 0, 0);
+INSERT INTO {host} VALUES (2, '', '', 0, 0, 0);
 ";
 
-/// The number of the layout that [`CREATE`] creates.
-pub(crate) const LAYOUT: i64 = 1;
+/// The number of the layout with one row per key.
+pub(crate) const LAYOUT: i64 = 2;
+
+/// The number of the layout with one row per lease, which is converted.
+pub(crate) const LAYOUT_BEFORE: i64 = 1;
 
 /// The machine on which the file can be used, as recorded in the file.
 #[derive(Debug)]
@@ -45,13 +47,15 @@ pub(crate) struct HostRow {
     pub(crate) boot: String,
 }
 
-/// Two counters, at least one of which changes whenever holders must check their leases.
+/// The values that show whether holders must check their leases.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Alarms {
     /// The number of forced releases and revocation requests.
     count: i64,
-    /// The largest token of all keys.
-    token: i64,
+    /// Whether the file lacks the last row that this process has written.
+    is_older: bool,
+    /// The ceiling of the tokens.
+    pub(crate) ceiling: i64,
 }
 
 impl Alarms {
@@ -59,13 +63,14 @@ impl Alarms {
     /// check their leases after a forced release, a revocation request, or the restoration of an
     /// older file.
     pub(crate) fn is_calm_after(&self, before: &Self) -> bool {
-        self.count == before.count && self.token >= before.token
+        self.count == before.count && !self.is_older
     }
 }
 
-impl Tables<'_> {
-    pub(crate) fn exist(&self) -> rusqlite::Result<bool> {
-        let name = format!("{}stripe", self.layout.prefix());
+impl Tables {
+    /// Returns whether the table with this name, without the prefix, exists.
+    pub(crate) fn exists(&self, name: &str) -> rusqlite::Result<bool> {
+        let name = format!("{}{name}", self.texts.layout.prefix());
         let text = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1";
         self.first(text, params![name], |_| Ok(())).map(|found| found.is_some())
     }
@@ -78,42 +83,49 @@ impl Tables<'_> {
     }
 
     pub(crate) fn create(&self) -> rusqlite::Result<()> {
-        self.connection.execute_batch(&self.layout.fill(CREATE, '"'))
+        self.execute_batch(CREATE_HOST)?;
+        self.execute_batch(CREATE_KEYS)
     }
 
-    /// Deletes all leases and queue entries, raises all tokens above every token that may have been
-    /// granted, and records the machine.
-    pub(crate) fn settle(&self, machine: &str, boot: &str) -> rusqlite::Result<()> {
-        self.execute("DELETE FROM {lease}", [])?;
-        self.execute("UPDATE {stripe} SET token = max(token, (SELECT ceiling FROM {host}))", [])?;
-        self.execute("UPDATE {host} SET machine = ?1, boot = ?2", params![machine, boot])?;
-        Ok(())
+    /// Deletes all rows, raises the minimum token above every token that may have been granted, and
+    /// records the machine.
+    pub(crate) fn reset(&self, machine: &str, boot: &str) -> rusqlite::Result<()> {
+        self.execute(
+            "UPDATE {host} SET machine = ?1, boot = ?2, min_token = \
+                 max(min_token, ceiling, coalesce((SELECT max(token) FROM {key}), 0))",
+            params![machine, boot],
+        )?;
+        self.execute("DELETE FROM {key}", [])
     }
 
-    pub(crate) fn raise_ceiling(&self, ceiling: i64) -> rusqlite::Result<()> {
-        self.execute("UPDATE {host} SET ceiling = max(ceiling, ?1)", params![ceiling])
-    }
-
-    /// Returns the ceiling. All granted tokens are below the ceiling, including tokens that a power
-    /// failure has removed from the tables.
-    pub(crate) fn ceiling(&self) -> Result<i64, Stop> {
-        let ceiling = self.first("SELECT ceiling FROM {host}", [], |row| row.get(0))?;
+    /// Raises the ceiling to at least `ceiling`, and returns it.
+    pub(crate) fn raise_ceiling(&self, ceiling: i64) -> Result<i64, Stop> {
+        let text = "UPDATE {host} SET ceiling = max(ceiling, ?1) RETURNING ceiling";
+        let ceiling = self.first(text, params![ceiling], |row| row.get(0))?;
         ceiling.ok_or_else(|| emptied("host"))
     }
 
     /// Makes the holders in all processes check their leases.
-    pub(crate) fn alarm(&self) -> rusqlite::Result<()> {
+    pub(super) fn alarm(&self) -> rusqlite::Result<()> {
         self.execute("UPDATE {host} SET alarms = alarms + 1", [])
     }
 
     pub(crate) fn alarms(&self) -> Result<Alarms, Stop> {
-        let text = "SELECT alarms, (SELECT max(token) FROM {stripe}) FROM {host}";
-        let alarms = self.first(text, [], |row| {
-            Ok(Alarms {
-                count: row.get(0)?,
-                token: row.get::<_, Option<_>>(1)?.unwrap_or_default(),
-            })
+        let last = self.last_written.borrow().clone();
+        let (key, token) = last.as_ref().map_or(("", 0), |(key, token)| (key.as_str(), *token));
+        // A row that was purged has a token up to the minimum token.
+        let text = "SELECT alarms, ceiling, max(min_token, coalesce(token, 0)) < ?2 \
+                    FROM {host} LEFT JOIN {key} ON key = +?1";
+        let alarms = self.first(text, params![key, token], |row| {
+            Ok(Alarms { count: row.get(0)?, ceiling: row.get(1)?, is_older: row.get(2)? })
         })?;
-        alarms.ok_or_else(|| emptied("host"))
+        let alarms = alarms.ok_or_else(|| emptied("host"))?;
+        // If an older file was restored, its ceiling applies.
+        self.ceiling.set(alarms.ceiling);
+        if alarms.is_older {
+            // One alarm is enough.
+            self.last_written.replace(None);
+        }
+        Ok(alarms)
     }
 }

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::LockKey;
-use leasehold_core::admin::Inspection;
-use leasehold_core::backend::{Contention, KeyPage};
+use leasehold_core::backend::{Contention, Inspection, KeyPage};
 use zookeeper_client::{Error as ClientError, MultiReadResult};
 
 use super::ZooKeeperBackend;

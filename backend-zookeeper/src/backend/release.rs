@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::admin::{ForcedRelease, Revocation};
-use leasehold_core::backend::{Fingerprint, Lease, Release};
+use leasehold_core::backend::{Fingerprint, ForcedRelease, Lease, Release, Revocation};
 use leasehold_core::{Error, ErrorKind, LockKey};
 use zookeeper_client::CreateMode;
 
@@ -117,7 +116,7 @@ impl ZooKeeperBackend {
     /// The request is a node with a separate session. The node is removed with the session, or by
     /// the next claim that finds the lock free. Curator's holders are notified through Curator's
     /// mechanism.
-    pub(super) async fn ask_back(
+    pub(super) async fn write_revocation_request(
         &self,
         key: &LockKey,
         only: Option<Fingerprint>,
@@ -132,7 +131,7 @@ impl ZooKeeperBackend {
                 return Ok(Revocation::NotHeld);
             }
             self.delete_request(&request).await?;
-            match self.write_request(key, &request, &holders).await {
+            match self.create_request(key, &request, &holders).await {
                 Ok(()) => return Ok(Revocation::Requested),
                 Err(Failure::Mismatch(_)) => {}
                 Err(failure) => return Err(unknown(failure)),
@@ -141,7 +140,7 @@ impl ZooKeeperBackend {
         Err(too_busy())
     }
 
-    async fn write_request(
+    async fn create_request(
         &self,
         key: &LockKey,
         request: &str,
@@ -152,9 +151,9 @@ impl ZooKeeperBackend {
         let ends = |holder: &Entry| holder.ttl().unwrap_or(Duration::MAX);
         let longest = holders.iter().map(ends).max().unwrap_or_default();
         let longest = longest.clamp(self.range.0, self.range.1);
-        let hook = self.sessions.own(&self.servers, longest).await?;
+        let attachment = self.sessions.own(&self.servers, longest).await?;
         let writing = || {
-            let mut multi = hook.link.client().new_multi_writer();
+            let mut multi = attachment.link.client().new_multi_writer();
             let options = CreateMode::Ephemeral.with_acls(self.servers.config().acls());
             multi.add_create(request, b"", &options)?;
             for holder in holders {
@@ -166,8 +165,8 @@ impl ZooKeeperBackend {
             Ok(multi.commit())
         };
         let writing = writing().map_err(error::request)?;
-        let written = hook.link.reply(writing).await;
-        hook.session.close();
+        let written = attachment.link.reply(writing).await;
+        attachment.session.close();
         written.map(drop)
     }
 

@@ -1,17 +1,14 @@
-//! Creates nodes and moves nodes between sessions.
+//! Moves nodes between sessions.
 
 use leasehold_core::backend::{Lease, Tenure};
-use leasehold_core::{Error, ErrorKind, LockKey};
 use zookeeper_client::{CreateMode, MultiWriteResult, MultiWriter, Stat};
 
 use super::ZooKeeperBackend;
-use super::acquire::Trial;
 use super::release::unknown;
+use crate::connection::Use;
 use crate::error::Failure;
-use crate::layout::tag;
-use crate::name::{LAST_NUMBER, Name, State};
-use crate::queue::Queue;
-use crate::session::{Hook, Use};
+use crate::name::{Name, State};
+use crate::session::Attachment;
 
 /// The additional comparisons and changes when permits are granted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -39,16 +36,9 @@ pub(super) struct Move<'a> {
     pub(super) version: Option<i32>,
 }
 
-/// A node that was created, and the queue at the time of its creation.
-pub(super) struct Made {
-    pub(super) own: Name,
-    pub(super) stat: Stat,
-    pub(super) queue: Queue,
-}
-
 impl ZooKeeperBackend {
     /// Returns a session for a granted lease.
-    pub(super) async fn hook(&self, lease: &Lease) -> Result<Hook, Failure> {
+    pub(super) async fn attachment(&self, lease: &Lease) -> Result<Attachment, Failure> {
         match lease.tenure() {
             Tenure::Kept => self.sessions.current(&self.servers, Use::Locks, lease.ttl()).await,
             Tenure::Fixed => self.sessions.own(&self.servers, lease.ttl()).await,
@@ -68,86 +58,15 @@ impl ZooKeeperBackend {
         Ok(())
     }
 
-    /// Creates the node of a claim at the end of the queue, and reads the queue, in one round trip.
-    pub(super) async fn make(
-        &self,
-        trial: &mut Trial<'_>,
-        hook: &Hook,
-        state: State,
-        data: &[u8],
-    ) -> Result<Made, Failure> {
-        match self.try_make(trial, hook, state, data).await {
-            Err(failure) if failure.is_absence() => {
-                self.make_lock(trial.claim.key(), hook).await?;
-                self.try_make(trial, hook, state, data).await
-            }
-            made => made,
-        }
-    }
-
-    async fn try_make(
-        &self,
-        trial: &mut Trial<'_>,
-        hook: &Hook,
-        state: State,
-        data: &[u8],
-    ) -> Result<Made, Failure> {
-        let lease = trial.claim.lease();
-        let head = Name::head(&tag(lease), lease.share(), state);
-        let (node, lock) = (self.layout.node(lease.key(), &head), self.layout.lock(lease.key()));
-        let (link, client) = (&hook.link, hook.link.client());
-        let options = CreateMode::EphemeralSequential.with_acls(self.servers.config().acls());
-        self.claims.sends(lease, &hook.session, self.clock.now());
-        let (create, look) = (client.create(&node, data, &options), client.get_children(&lock));
-        let (created, looked) = tokio::join!(link.reply(create), link.reply(look));
-        let (stat, number) = match created {
-            Ok(created) => created,
-            Err(failure) => {
-                if !matches!(failure, Failure::Unknown(_)) {
-                    self.claims.settle(lease);
-                }
-                return Err(failure);
-            }
-        };
-        let name = format!("{head}{number}");
-        self.claims.lies(lease, &name, State::Queued, &hook.session);
-        trial.node = Some(name.clone());
-        let Some(own) = Name::read(&name).filter(|own| own.number < LAST_NUMBER) else {
-            self.take_back(trial).await?;
-            let message = "the sequence numbers of this lock are exhausted; delete its node while the lock is free";
-            return Err(Failure::Final(Error::new(ErrorKind::Refused, message)));
-        };
-        let looked = looked.map_err(|failure| {
-            failure.after("the claim's node was created, but a follow-up request failed")
-        });
-        let (children, dir) = looked?;
-        Ok(Made { own, stat, queue: Queue::new(&children, &dir) })
-    }
-
-    /// Creates the container node of a lock, and its parent nodes.
-    async fn make_lock(&self, key: &LockKey, hook: &Hook) -> Result<(), Failure> {
-        let (link, client, lock) = (&hook.link, hook.link.client(), self.layout.lock(key));
-        let acls = self.servers.config().acls();
-        let container = CreateMode::Container.with_acls(acls);
-        for _ in 0..2 {
-            match link.reply(client.create(&lock, b"", &container)).await {
-                Err(failure) if failure.is_absence() => {
-                    let above = CreateMode::Persistent.with_acls(acls);
-                    let made = link.reply(client.mkdir(self.layout.prefix(), &above)).await;
-                    made.map_err(Failure::of_a_look)?;
-                }
-                Ok(_) | Err(Failure::Mismatch(_)) => return Ok(()),
-                Err(failure) => return Err(failure.of_a_look()),
-            }
-        }
-        Ok(())
-    }
-
     /// Moves the node of a lease to a session in one atomic step. The node's name may change, but
     /// its number does not.
-    pub(super) async fn relocate(&self, hook: &Hook, step: Move<'_>) -> Result<Stat, Failure> {
+    pub(super) async fn relocate(
+        &self,
+        attachment: &Attachment,
+        step: Move<'_>,
+    ) -> Result<Stat, Failure> {
         let node = self.layout.node(step.lease.key(), &step.to.text);
-        let written = self.relocate_all(hook, &[step]).await?;
+        let written = self.relocate_all(attachment, &[step]).await?;
         let stat = written.into_iter().find_map(|result| match result {
             MultiWriteResult::Create { stat, .. } => Some(stat),
             _ => None,
@@ -156,7 +75,8 @@ impl ZooKeeperBackend {
             Some(stat) => Ok(stat),
             None => {
                 // Some servers do not return the new version (ZOOKEEPER-4026).
-                let looked = hook.link.reply(hook.link.client().check_stat(&node)).await;
+                let looked =
+                    attachment.link.reply(attachment.link.client().check_stat(&node)).await;
                 let looked = looked.map_err(|failure| failure.after("the node was moved"))?;
                 looked.ok_or(Failure::Mismatch(zookeeper_client::Error::NoNode))
             }
@@ -166,20 +86,20 @@ impl ZooKeeperBackend {
     /// Moves either all or none of several nodes in one step.
     pub(super) async fn relocate_all(
         &self,
-        hook: &Hook,
+        attachment: &Attachment,
         steps: &[Move<'_>],
     ) -> Result<Vec<MultiWriteResult>, Failure> {
-        let mut multi = hook.link.client().new_multi_writer();
+        let mut multi = attachment.link.client().new_multi_writer();
         let added = steps.iter().try_for_each(|step| self.add_move(&mut multi, step));
         added.map_err(crate::error::request)?;
         let now = self.clock.now();
         for step in steps {
-            self.claims.sends(step.lease, &hook.session, now);
+            self.claims.sends(step.lease, &attachment.session, now);
         }
-        let written = hook.link.reply(multi.commit()).await;
+        let written = attachment.link.reply(multi.commit()).await;
         for Move { lease, to, state, .. } in steps {
             match &written {
-                Ok(_) => self.claims.lies(lease, &to.text, *state, &hook.session),
+                Ok(_) => self.claims.lies(lease, &to.text, *state, &attachment.session),
                 Err(Failure::Unknown(_)) => {}
                 Err(_) => self.claims.settle(lease),
             }

@@ -5,16 +5,18 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use leasehold_core::Error;
+use leasehold_core::backend::rules::is_same_type;
 use leasehold_core::backend::{Lease, Operation, Renewal, Tenure};
 
 use super::look::read;
 use super::relocate::{Guard, Move};
 use super::{ZooKeeperBackend, context};
+use crate::connection::Use;
 use crate::entry::Entry;
 use crate::error::Failure;
 use crate::layout::tag;
 use crate::name::{Name, State};
-use crate::session::{Hook, Use};
+use crate::session::Attachment;
 
 /// The maximum number of concurrent changes to a node during one renewal.
 const MAX_TRIES: usize = 4;
@@ -65,10 +67,10 @@ impl ZooKeeperBackend {
 
     /// Renews a lease with a new session that only this lease uses.
     async fn renew_alone(&self, lease: &Lease) -> Result<Renewal, Failure> {
-        let hook = self.sessions.own(&self.servers, lease.ttl()).await?;
-        let look = self.look_again(lease, &hook, self.known_name(lease)).await;
-        let renewed = self.renew_at(lease, &hook, look).await;
-        hook.session.close();
+        let attachment = self.sessions.own(&self.servers, lease.ttl()).await?;
+        let look = self.look_again(lease, &attachment, self.known_name(lease)).await;
+        let renewed = self.renew_at(lease, &attachment, look).await;
+        attachment.session.close();
         renewed
     }
 
@@ -80,14 +82,14 @@ impl ZooKeeperBackend {
         leases: Vec<Numbered<'_>>,
     ) -> Vec<(usize, Result<Renewal, Failure>)> {
         let looked = async {
-            let hook = self.renewed_hook(ttl).await?;
-            let mut looks = self.look(&hook, &leases).await?;
-            if self.move_all(&hook, &leases, &looks).await? {
-                looks = self.look(&hook, &leases).await?;
+            let attachment = self.renewed_attachment(ttl).await?;
+            let mut looks = self.look(&attachment, &leases).await?;
+            if self.move_all(&attachment, &leases, &looks).await? {
+                looks = self.look(&attachment, &leases).await?;
             }
-            Ok((hook, looks))
+            Ok((attachment, looks))
         };
-        let (hook, looks) = match looked.await {
+        let (attachment, looks) = match looked.await {
             Ok(looked) => looked,
             Err(failure) => {
                 let error = Failure::into_error(failure);
@@ -97,29 +99,33 @@ impl ZooKeeperBackend {
             }
         };
         let renewing = leases.into_iter().zip(looks);
-        let renewing =
-            renewing.map(async |((i, lease), look)| (i, self.renew_at(lease, &hook, look).await));
+        let renewing = renewing
+            .map(async |((i, lease), look)| (i, self.renew_at(lease, &attachment, look).await));
         let renewed = join_all(renewing).await;
         // The connection is closed because other clients may need it for their renewals.
-        hook.session.close();
+        attachment.session.close();
         renewed
     }
 
     /// Returns the renewed session for this TTL, on a server that has all of the leader's changes.
-    async fn renewed_hook(&self, ttl: Duration) -> Result<Hook, Failure> {
-        let hook = self.sessions.renewed(&self.servers, Use::Locks, ttl).await?;
-        self.confirm(&hook.link).await?;
-        Ok(hook)
+    async fn renewed_attachment(&self, ttl: Duration) -> Result<Attachment, Failure> {
+        let attachment = self.sessions.renewed(&self.servers, Use::Locks, ttl).await?;
+        self.confirm(&attachment.link).await?;
+        Ok(attachment)
     }
 
     /// Reads the nodes of these leases.
-    async fn look(&self, hook: &Hook, leases: &[Numbered<'_>]) -> Result<Vec<Look>, Failure> {
+    async fn look(
+        &self,
+        attachment: &Attachment,
+        leases: &[Numbered<'_>],
+    ) -> Result<Vec<Look>, Failure> {
         let names: Vec<_> = leases.iter().map(|(_, lease)| self.known_name(lease)).collect();
         let known = leases.iter().zip(&names).filter_map(|((_, lease), name)| {
             let name = name.as_ref()?;
             Some((name.clone(), self.layout.node(lease.key(), &name.text)))
         });
-        let found = read(&hook.link, known.collect()).await.map_err(Failure::of_a_look)?;
+        let found = read(&attachment.link, known.collect()).await.map_err(Failure::of_a_look)?;
         let mut found = found.into_iter();
         let looks = names.into_iter().map(|name| {
             let found = name.as_ref().and_then(|_| found.next()).unwrap_or(Ok(None));
@@ -129,10 +135,10 @@ impl ZooKeeperBackend {
     }
 
     /// Reads the node of a lease by its name, if `name` is given.
-    async fn look_again(&self, lease: &Lease, hook: &Hook, name: Option<Name>) -> Look {
+    async fn look_again(&self, lease: &Lease, attachment: &Attachment, name: Option<Name>) -> Look {
         let nodes =
             name.iter().map(|name| (name.clone(), self.layout.node(lease.key(), &name.text)));
-        let found = match read(&hook.link, nodes.collect()).await {
+        let found = match read(&attachment.link, nodes.collect()).await {
             Ok(mut found) => found.pop().unwrap_or(Ok(None)),
             Err(failure) => Err(failure.of_a_look()),
         };
@@ -149,19 +155,19 @@ impl ZooKeeperBackend {
     /// If one node of a batch has just been deleted or changed, no node of the batch is moved.
     async fn move_all(
         &self,
-        hook: &Hook,
+        attachment: &Attachment,
         leases: &[Numbered<'_>],
         looks: &[Look],
     ) -> Result<bool, Failure> {
         let strays = leases.iter().zip(looks).filter_map(|((_, lease), look)| {
             let entry = look.found.as_ref().ok()?.as_ref()?;
-            let is_stray = entry.is_granted() && entry.stat.ephemeral_owner != hook.id();
+            let is_stray = entry.is_granted() && entry.stat.ephemeral_owner != attachment.id();
             (is_stray && !entry.is_touched()).then(|| Moving::new(lease, entry))
         });
         let strays: Vec<_> = strays.collect();
         for some in strays.chunks(MOVES_PER_REQUEST) {
             let steps: Vec<_> = some.iter().map(Moving::step).collect();
-            match self.relocate_all(hook, &steps).await {
+            match self.relocate_all(attachment, &steps).await {
                 Ok(_) => some.iter().for_each(|moved| self.watch_moved(moved)),
                 // The next step moves each lease separately.
                 Err(Failure::Mismatch(_) | Failure::Final(_)) => {}
@@ -174,7 +180,7 @@ impl ZooKeeperBackend {
     async fn renew_at(
         &self,
         lease: &Lease,
-        hook: &Hook,
+        attachment: &Attachment,
         mut look: Look,
     ) -> Result<Renewal, Failure> {
         for _ in 0..MAX_TRIES {
@@ -184,22 +190,21 @@ impl ZooKeeperBackend {
                 let (queue, tag) = (self.queue(lease.key()).await?, tag(lease));
                 let elsewhere = queue.holders().find(|holder| holder.tag == tag);
                 if let Some(elsewhere) = elsewhere.filter(|it| Some(*it) != name.as_ref()) {
-                    look = self.look_again(lease, hook, Some(elsewhere.clone())).await;
+                    look = self.look_again(lease, attachment, Some(elsewhere.clone())).await;
                     continue;
                 }
                 if queue.entry(&tag).is_none() {
                     self.claims.forget(lease);
                 }
-                let is_whole = lease.share().is_whole();
                 let mut others = queue.holders().filter(|holder| holder.tag != tag);
-                let is_taken = others.any(|holder| holder.share.is_whole() == is_whole);
+                let is_taken = others.any(|holder| is_same_type(lease.mode(), holder.mode));
                 return Ok(if is_taken { Renewal::Taken } else { Renewal::Vanished });
             };
-            let is_asked = self.is_asked(lease, hook, &entry).await?;
-            match self.renew_entry(lease, hook, &entry).await {
+            let is_asked = self.is_asked(lease, attachment, &entry).await?;
+            match self.renew_entry(lease, attachment, &entry).await {
                 Ok(()) if is_asked => return Ok(Renewal::RevocationRequested),
                 Ok(()) => return Ok(Renewal::Renewed),
-                Err(Failure::Mismatch(_)) => look = self.look_again(lease, hook, name).await,
+                Err(Failure::Mismatch(_)) => look = self.look_again(lease, attachment, name).await,
                 Err(failure) => return Err(not_gone(failure)),
             }
         }
@@ -208,10 +213,15 @@ impl ZooKeeperBackend {
 
     /// Attaches a lease to a session. If the lease is already attached to this session, nothing is
     /// written.
-    async fn renew_entry(&self, lease: &Lease, hook: &Hook, entry: &Entry) -> Result<(), Failure> {
+    async fn renew_entry(
+        &self,
+        lease: &Lease,
+        attachment: &Attachment,
+        entry: &Entry,
+    ) -> Result<(), Failure> {
         let moving = Moving::new(lease, entry);
-        if moving.to != entry.name || entry.stat.ephemeral_owner != hook.id() {
-            self.relocate(hook, moving.step()).await?;
+        if moving.to != entry.name || entry.stat.ephemeral_owner != attachment.id() {
+            self.relocate(attachment, moving.step()).await?;
             self.watch_moved(&moving);
             return Ok(());
         }
@@ -219,7 +229,7 @@ impl ZooKeeperBackend {
         if data != entry.data && !entry.is_asked_by_curator() {
             let node = self.layout.node(lease.key(), &entry.name.text);
             let version = Some(entry.stat.version);
-            hook.link.reply(hook.link.client().set_data(&node, &data, version)).await?;
+            attachment.link.reply(attachment.link.client().set_data(&node, &data, version)).await?;
         }
         Ok(())
     }
@@ -231,13 +241,18 @@ impl ZooKeeperBackend {
 
     /// Returns whether there is a revocation request for the holder. A revocation request rewrites
     /// the data of the node.
-    async fn is_asked(&self, lease: &Lease, hook: &Hook, entry: &Entry) -> Result<bool, Failure> {
+    async fn is_asked(
+        &self,
+        lease: &Lease,
+        attachment: &Attachment,
+        entry: &Entry,
+    ) -> Result<bool, Failure> {
         if entry.is_asked_by_curator() || !entry.is_touched() {
             return Ok(entry.is_asked_by_curator());
         }
         let (key, fingerprint) = (lease.key(), lease.id().fingerprint());
         for request in [self.layout.revocation(key), self.layout.revocation_of(key, fingerprint)] {
-            let found = hook.link.reply(hook.link.client().check_stat(&request)).await;
+            let found = attachment.link.reply(attachment.link.client().check_stat(&request)).await;
             if found.map_err(Failure::of_a_look)?.is_some() {
                 return Ok(true);
             }
@@ -257,8 +272,8 @@ struct Moving<'a> {
 
 impl<'a> Moving<'a> {
     fn new(lease: &Lease, from: &'a Entry) -> Self {
-        let lease = lease.clone().with_share(lease.share().capped_by(from.name.share));
-        let to = from.name.changed(lease.share(), State::Held);
+        let lease = lease.clone().with_mode(lease.mode().capped_by(from.name.mode));
+        let to = from.name.changed(lease.mode(), State::Held);
         Self { data: from.moved(&lease), lease, from, to }
     }
 

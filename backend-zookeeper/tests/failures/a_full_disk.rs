@@ -19,7 +19,7 @@ async fn a_server_whose_disk_is_full_ends_and_grants_nothing() {
     // It writes on until its file is full.
     until("it grants nothing", async || {
         let lease = kept("job");
-        let attempt = backend.try_acquire(&Claim::new(lease.clone())).await;
+        let attempt = backend.acquire(&Claim::new(lease.clone())).await;
         drop(backend.release(&lease).await);
         attempt.is_err_and(|error| error.kind() == ErrorKind::Unavailable)
     })

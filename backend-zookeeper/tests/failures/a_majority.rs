@@ -22,7 +22,7 @@ async fn a_server_without_a_majority_is_unavailable_also_if_it_serves_readers() 
 
     until("it is read-only", async || servers.ask(rest, "isro").await == "ro").await;
     for _ in 0..3 {
-        let error = backend.try_acquire(&Claim::new(kept("job"))).await.unwrap_err();
+        let error = backend.acquire(&Claim::new(kept("job"))).await.unwrap_err();
         assert!(
             matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate),
             "{error}"
@@ -36,7 +36,7 @@ async fn a_server_without_a_majority_is_unavailable_also_if_it_serves_readers() 
     servers.restart().await;
     let job = kept("job");
     let granted = until_some("a majority is back", async || {
-        backend.try_acquire(&Claim::new(job.clone())).await.ok()
+        backend.acquire(&Claim::new(job.clone())).await.ok()
     });
     assert!(matches!(granted.await, Attempt::Granted(_)));
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use leasehold_core::admin::Revocation;
 use leasehold_core::backend::{
-    Attempt, Claim, Lease, LockBackend, Patience, Release, Renewal, Share,
+    Attempt, Claim, Lease, LockBackend, Mode, Patience, Release, Renewal, StoreAdmin,
 };
 use leasehold_core::{ErrorKind, LockKey};
-use leasehold_testbed::{FaultProxy, Weather, ZooKeeper, ZooKeeperOptions};
+use leasehold_testbed::{FaultProxy, NetworkFault, ZooKeeper, ZooKeeperOptions};
 use tokio::time::sleep;
 use zookeeper_client::{Acls, Client, CreateMode};
 
@@ -26,7 +26,7 @@ async fn a_revocation_request_is_not_lost_while_a_renewal_moves_the_lease() {
     let proxy = FaultProxy::start(servers.endpoints().remove(0)).await;
     let (ours, others) =
         (connect_patiently([proxy.address()]).await, connect_patiently(servers.endpoints()).await);
-    proxy.set_weather(Weather::Slow(DELAY));
+    proxy.set_network_fault(NetworkFault::Slow(DELAY));
 
     // The requests arrive before, between and after the requests of the renewal.
     for i in 0..20 {
@@ -59,7 +59,7 @@ async fn nodes_of_curator_hold_and_wait_and_are_asked_to_finish() {
     let (_, first) = create("/lock/a%2Fjob/lock-").await.unwrap();
     let lease = Lease::new(&key, TTL);
     let claim = Claim::new(lease.clone()).with_patience(Patience::Waits);
-    let held = backend.try_acquire(&claim).await.unwrap();
+    let held = backend.acquire(&claim).await.unwrap();
 
     let Attempt::Held(contention) = held else { panic!("{held:?}") };
     let holder = contention.holder().unwrap();
@@ -82,8 +82,8 @@ async fn nodes_of_curator_hold_and_wait_and_are_asked_to_finish() {
     let ours = format!("/lock/a%2Fjob/{ours}");
     curator.set_data(&ours, b"__REVOKE__", None).await.unwrap();
     assert_eq!(backend.renew(&lease).await.unwrap(), Renewal::RevocationRequested);
-    let units = Lease::new(&key, TTL).with_share(Share::Units { units: 1, limit: 2 });
-    let error = backend.try_acquire(&Claim::new(units)).await.unwrap_err();
+    let units = Lease::new(&key, TTL).with_mode(Mode::Units { units: 1, limit: 2 });
+    let error = backend.acquire(&Claim::new(units)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongType, "{error}");
 
     // An operator deletes our node.

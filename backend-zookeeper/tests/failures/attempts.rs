@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use leasehold_core::backend::{Attempt, Claim, LockBackend, Patience, Release, Share};
+use leasehold_core::backend::{Attempt, Claim, LockBackend, Mode, Patience, Release, StoreAdmin};
 use leasehold_testbed::{FaultProxy, ZooKeeperOptions};
 
 use super::lag::LateServer;
@@ -32,7 +32,7 @@ async fn an_attempt_that_cannot_queue_with_the_node_that_it_made_leaves_the_outc
         late.catch_up.send_replace(true);
         late.create.send_replace(true);
     };
-    let ((), attempt) = tokio::join!(meanwhile, ours.try_acquire(&claim));
+    let ((), attempt) = tokio::join!(meanwhile, ours.acquire(&claim));
 
     let error = attempt.unwrap_err();
     assert!(error.may_have_been_applied(), "{error}");
@@ -55,7 +55,7 @@ async fn an_attempt_that_is_refused_and_cannot_queue_leaves_nothing() {
 
     proxy.lead_to(NOWHERE);
     let claim = Claim::new(waits.clone()).with_patience(Patience::Waits);
-    let error = ours.try_acquire(&claim).await.unwrap_err();
+    let error = ours.acquire(&claim).await.unwrap_err();
     proxy.lead_to(server);
 
     assert!(!error.may_have_been_applied(), "{error}");
@@ -72,15 +72,15 @@ async fn permits_under_many_limits_are_all_granted_or_refused() {
     let servers = ZooKeeperOptions::new().tick(TICK).start().await;
     let backend = connect_patiently(servers.endpoints()).await;
     let units = |limit| {
-        let share = Share::Units { units: 1, limit };
-        Claim::new(kept("job").with_ttl(LONG).with_share(share))
+        let mode = Mode::Units { units: 1, limit };
+        Claim::new(kept("job").with_ttl(LONG).with_mode(mode))
     };
     let first = units(LIMITS + 1);
     assert!(is_granted(&backend, first.lease()).await);
 
     for _ in 0..ROUNDS {
         let claims: Vec<Claim> = (2..2 + LIMITS).map(units).collect();
-        let attempts = join_all(claims.iter().map(|claim| backend.try_acquire(claim))).await;
+        let attempts = join_all(claims.iter().map(|claim| backend.acquire(claim))).await;
 
         for (claim, attempt) in claims.iter().zip(attempts) {
             if let Attempt::Granted(_) = attempt.unwrap() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leasehold_core::admin::Revocation;
 use leasehold_core::backend::{
-    Attempt, Claim, Grant, Lease, LockBackend, Patience, Release, Renewal, Share,
+    Attempt, Claim, Grant, Lease, LockBackend, Mode, Patience, Release, Renewal, StoreAdmin,
 };
 use leasehold_testbed::{ZooKeeperOptions, until};
 use leasehold_zookeeper::ZooKeeperBackend;
@@ -54,7 +54,7 @@ async fn a_grant_that_is_read_late_has_the_highest_token() {
 
 async fn grant(backend: &ZooKeeperBackend, lease: &Lease) -> Option<Grant> {
     let claim = Claim::new(lease.clone()).with_patience(Patience::Waits);
-    match backend.try_acquire(&claim).await.unwrap() {
+    match backend.acquire(&claim).await.unwrap() {
         Attempt::Granted(grant) => Some(grant),
         Attempt::Held(_) => None,
     }
@@ -64,11 +64,11 @@ async fn grant(backend: &ZooKeeperBackend, lease: &Lease) -> Option<Grant> {
 async fn a_claim_that_is_not_granted_is_shown_as_no_holder() {
     let servers = ZooKeeperOptions::new().tick(TICK).start().await;
     let server = servers.endpoints().remove(0);
-    for (name, share) in [("job", Share::Whole), ("units", Share::Units { units: 1, limit: 1 })] {
+    for (name, mode) in [("job", Mode::Exclusive), ("units", Mode::Units { units: 1, limit: 1 })] {
         let late = LateServer::start(server.clone()).await;
         let ours = connect_patiently([&late.address]).await;
         let others = connect_patiently([&server]).await;
-        let lease = || kept(name).with_ttl(LONG).with_share(share);
+        let lease = || kept(name).with_ttl(LONG).with_mode(mode);
         let (held, tried, again) = (lease(), lease(), lease());
         let key = held.key();
         // It makes the lock's node.
@@ -95,7 +95,7 @@ async fn a_claim_that_is_not_granted_is_shown_as_no_holder() {
             assert!(!seen.is_held(), "{seen:?}");
             assert_eq!(others.request_revocation(key, None).await.unwrap(), Revocation::NotHeld);
             assert!(others.force_release(key, None).await.unwrap().ended().is_empty());
-            let busy = others.try_acquire(&Claim::new(lease())).await.unwrap();
+            let busy = others.acquire(&Claim::new(lease())).await.unwrap();
             let Attempt::Held(contention) = busy else { panic!("{busy:?}") };
             assert!(contention.holder().is_none(), "{contention:?}");
             late.catch_up.send_replace(true);

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_core::backend::{Attempt, Claim, KeyWatch, LockBackend, Renewal};
+use leasehold_core::backend::{
+    Attempt, Claim, KeyWatch, LockBackend, Renewal, StoreAdmin, Subject,
+};
 use leasehold_core::{LockClient, LockOptions};
 use leasehold_testbed::{ZooKeeperOptions, until_some};
 
@@ -26,7 +28,7 @@ async fn a_lock_outlives_the_leader_and_a_server_that_stops() {
     assert!(guard.is_held());
     let next = kept("job");
     let granted = until_some("the others answer", async || {
-        other.try_acquire(&Claim::new(next.clone())).await.ok()
+        other.acquire(&Claim::new(next.clone())).await.ok()
     });
     assert!(matches!(granted.await, Attempt::Held(_)));
     servers.restart_member(leader).await;
@@ -55,7 +57,7 @@ async fn a_holder_gets_news_also_after_a_time_without_a_server() {
     let (holder, operator) =
         (connect(servers.endpoints()).await, connect(servers.endpoints()).await);
     let lease = kept("job");
-    let mut watch = holder.watch_lease(&lease);
+    let mut watch = holder.watch(Subject::Lease(&lease));
     assert!(is_granted(&holder, &lease).await);
     operator.request_revocation(lease.key(), None).await.unwrap();
     news(&mut watch).await;

@@ -4,9 +4,9 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Release, Renewal};
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Release, Renewal, StoreAdmin};
 use leasehold_core::{ErrorKind, LockClient, LockKey, LockOptions};
-use leasehold_testbed::{FaultProxy, Weather, ZooKeeper, ZooKeeperOptions, until, until_some};
+use leasehold_testbed::{FaultProxy, NetworkFault, ZooKeeper, ZooKeeperOptions, until, until_some};
 use tokio::time::{sleep, timeout};
 
 use super::{TICK, TTL, connect, connect_patiently, is_granted, kept};
@@ -20,12 +20,12 @@ async fn a_session_that_expired_has_lost_its_leases_and_the_next_is_another() {
     let [taken, gone] = ["taken", "gone"].map(kept);
     assert!(is_granted(&ours, &taken).await && is_granted(&ours, &gone).await);
 
-    proxy.set_weather(Weather::BlackHole);
+    proxy.set_network_fault(NetworkFault::BlackHole);
     let next = kept("taken");
     until("the session has expired", async || is_granted(&others, &next).await).await;
     let error = ours.renew(&taken).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate), "{error}");
-    proxy.set_weather(Weather::Fair);
+    proxy.set_network_fault(NetworkFault::None);
 
     let renewed = until_some("answered", async || ours.renew(&taken).await.ok()).await;
     assert_eq!(renewed, Renewal::Taken);
@@ -42,10 +42,10 @@ async fn a_lease_whose_release_failed_ends_though_others_of_its_client_are_renew
     let [left, held] = ["left", "held"].map(kept);
     assert!(is_granted(&ours, &left).await && is_granted(&ours, &held).await);
 
-    proxy.set_weather(Weather::BlackHole);
+    proxy.set_network_fault(NetworkFault::BlackHole);
     let error = ours.release(&left).await.unwrap_err();
     assert!(error.is_retryable(), "{error}");
-    proxy.set_weather(Weather::Fair);
+    proxy.set_network_fault(NetworkFault::None);
 
     let since = Instant::now();
     let next = kept("left");
@@ -104,7 +104,7 @@ async fn renewals_that_overlap_on_one_session_do_not_block_each_other() {
     for lease in &leases {
         assert!(is_granted(&backend, lease).await);
     }
-    proxy.set_weather(Weather::Slow(DELAY));
+    proxy.set_network_fault(NetworkFault::Slow(DELAY));
 
     // Each renewal starts while the previous one reconnects or uses its connection.
     let renewals = leases.iter().zip(0..).map(async |(lease, i)| {
@@ -131,11 +131,11 @@ async fn requests_in_doubt_are_settled_by_few_connections() {
     // It begins the session.
     assert!(is_granted(&backend, &kept("first")).await);
     let claims: Vec<Claim> = (0..CLAIMS).map(|i| Claim::new(kept(&format!("job/{i}")))).collect();
-    let acquire_all = || join_all(claims.iter().map(|claim| backend.try_acquire(claim)));
+    let acquire_all = || join_all(claims.iter().map(|claim| backend.acquire(claim)));
 
-    proxy.set_weather(Weather::BlackHole);
+    proxy.set_network_fault(NetworkFault::BlackHole);
     let unknown = acquire_all().await;
-    proxy.set_weather(Weather::Fair);
+    proxy.set_network_fault(NetworkFault::None);
     let before = servers.metric(0, "zk_connection_request_count").await;
     until("all are granted", async || {
         acquire_all().await.iter().all(|attempt| matches!(attempt, Ok(Attempt::Granted(_))))
@@ -164,7 +164,7 @@ async fn a_ttl_that_the_servers_do_not_allow_is_refused_with_the_range() {
     }
     // The store says so, too, to a caller that does not ask.
     let long = kept("job").with_ttl(TTL * 10);
-    let error = backend.try_acquire(&Claim::new(long)).await.unwrap_err();
+    let error = backend.acquire(&Claim::new(long)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
     assert!(!backend.inspect(&LockKey::new("job").unwrap()).await.unwrap().is_held());
 }

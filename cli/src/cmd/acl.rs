@@ -3,26 +3,22 @@
 mod etcd;
 mod redis;
 mod sql;
+mod step;
 mod zookeeper;
 
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use crate::args::Backend;
+use self::step::Step;
 use crate::exit::Failure;
 use crate::help::Help;
 use crate::out;
 use crate::place::{Place, Store};
+use crate::store::Backend;
 
 /// The name of the user, unless the URL or the command line contains one.
 const USER: &str = "locker";
-
-/// The password in a printed command. The shell does not run a command without it, so no one pastes a password that others can guess.
-const PASSWORD: &str = "${NEW_PASSWORD:?}";
-
-/// How to set the password, for a comment.
-const SET_PASSWORD: &str = "First set the password with: read -rs NEW_PASSWORD";
 
 /// Prints the commands that grant a user the permissions that locks require.
 ///
@@ -50,34 +46,6 @@ leasehold acl --backend redis://127.0.0.1
 leasehold acl --user jobs --backend 'redis-cluster://a,b?prefix=jobs:'",
     ..Help::OFFLINE
 };
-
-/// Commands that belong together, and the comment that says where to run them.
-///
-/// Some interactive shells run a comment as a command, so it must not contain characters that a shell interprets.
-struct Step {
-    place: &'static str,
-    comment: String,
-    commands: Vec<String>,
-}
-
-impl Step {
-    /// `place` is the value of the field `on` in JSON.
-    fn new(place: &'static str, comment: impl Into<String>, commands: Vec<String>) -> Self {
-        Self { place, comment: comment.into(), commands }
-    }
-
-    /// The lines for a shell or an SQL client, in which comments begin with `mark`.
-    fn to_text(&self, mark: &str) -> String {
-        format!("{mark} {}\n{}\n", self.comment, self.commands.join("\n"))
-    }
-
-    fn to_json(&self) -> Vec<Value> {
-        let commands = self.commands.iter();
-        commands
-            .map(|it| json!({ "on": self.place, "comment": self.comment, "command": it }))
-            .collect()
-    }
-}
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let url = args.backend.url()?;
@@ -111,24 +79,4 @@ fn steps(place: &Place, user: &str, list: bool) -> Result<Vec<Step>, Failure> {
             ));
         }
     })
-}
-
-/// The options of a client for the TLS files in the URL, which have the parameter names `ca`, `cert` and `key`.
-fn tls_files(place: &Place) -> String {
-    let option = |name: &str, parameter: &str| {
-        let path = place.parameter(parameter)?;
-        Some(format!(" --{name} {}", shell_word(path)))
-    };
-    let options = [("cacert", "ca"), ("cert", "cert"), ("key", "key")];
-    options.into_iter().filter_map(|(name, parameter)| option(name, parameter)).collect()
-}
-
-/// A word for a shell, in quotation marks if necessary.
-fn shell_word(word: impl AsRef<str>) -> String {
-    let word = word.as_ref();
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"+-_.:/@,".contains(&byte);
-    if !word.is_empty() && word.bytes().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
 }

@@ -23,9 +23,8 @@ leasehold completions fish >~/.config/fish/completions/leasehold.fish",
     ..Help::OFFLINE
 };
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(crate) fn run(args: &Args, mut command: clap::Command) -> Result<ExitCode, Failure> {
     let mut script = Vec::new();
-    let mut command = crate::help::command();
     clap_complete::generate(args.shell, &mut command, "leasehold", &mut script);
     out::print(&script)?;
     Ok(ExitCode::SUCCESS)

@@ -3,14 +3,14 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use leasehold::backend::{Feature, Fencing, Finding, Verdict};
+use leasehold::backend::{Fencing, Finding, Verdict};
 use leasehold::{Error, ErrorKind, LockClient, LockKey, LockOptions};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::args::Backend;
 use crate::exit::{self, Failure};
 use crate::help::Help;
+use crate::store::Backend;
 use crate::{out, time};
 
 /// How many locks are acquired to measure the time.
@@ -85,7 +85,8 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
 
 /// Reports the settings of the servers, which are read through the connections of the client.
 async fn servers(client: &LockClient, findings: &mut Findings) -> Result<(), Failure> {
-    let found = match client.backend().diagnose().await {
+    let Some(admin) = client.backend().admin() else { return Ok(()) };
+    let found = match admin.diagnose().await {
         Ok(found) => found,
         Err(error) => {
             let said = exit::with_causes(&error);
@@ -170,6 +171,14 @@ async fn locks(client: &LockClient, findings: &mut Findings) -> Result<bool, Fai
     Ok(true)
 }
 
+/// A request for operators.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Check {
+    Inspect,
+    RequestRevocation,
+    ForceRelease,
+}
+
 /// Tries the subcommands for operators on a free lock, which requires no write. If the store grants no locks, this does not show whether a
 /// release would work.
 async fn operators(
@@ -177,31 +186,33 @@ async fn operators(
     are_granted: bool,
     findings: &mut Findings,
 ) -> Result<(), Failure> {
-    let store = client.backend().capabilities();
-    for (check, feature) in [
-        ("status", Feature::Inspect),
-        ("release --ask", Feature::Revocation),
-        ("release --force", Feature::ForceRelease),
-    ] {
-        if !are_granted && feature != Feature::Inspect {
+    let checks = [
+        ("status", Check::Inspect),
+        ("release --ask", Check::RequestRevocation),
+        ("release --force", Check::ForceRelease),
+    ];
+    for (name, check) in checks {
+        if !are_granted && check != Check::Inspect {
             findings.tell(
                 Verdict::Warning,
-                check,
+                name,
                 "not checked, because the check of locks failed",
             )?;
             continue;
         }
-        let done = match feature {
-            Feature::Inspect => client.admin().inspect(scratch()).await.map(drop),
-            Feature::Revocation => client.request_revocation(scratch()).await.map(drop),
-            _ => client.admin().force_release(scratch(), "leasehold doctor").await.map(drop),
+        let done = match check {
+            Check::Inspect => client.admin().inspect(scratch()).await.map(drop),
+            Check::RequestRevocation => client.request_revocation(scratch()).await.map(drop),
+            Check::ForceRelease => {
+                client.admin().force_release(scratch(), "leasehold doctor").await.map(drop)
+            }
         };
         match done {
-            Ok(()) => findings.tell(Verdict::Ok, check, "works")?,
-            Err(error) if error.kind() == ErrorKind::Unsupported && !store.supports(feature) => {
-                findings.tell(Verdict::Warning, check, "not supported by this store")?;
+            Ok(()) => findings.tell(Verdict::Ok, name, "works")?,
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                findings.tell(Verdict::Warning, name, "not supported by this store")?;
             }
-            Err(error) => findings.tell_error(check, &error)?,
+            Err(error) => findings.tell_error(name, &error)?,
         }
     }
     Ok(())

@@ -3,18 +3,20 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use crate::args::{Backend, LeaseArgs, WaitArgs};
+use leasehold::election::Election;
+use leasehold::{Description, LockClient, TryLockError};
+
 use crate::exit::{self, Failure};
 use crate::held::Held;
 use crate::help::Help;
 use crate::job;
 use crate::key::Key;
-use crate::obtain::{Seeker, Wait};
+use crate::lease::{self, LeaseArgs};
+use crate::obtain::{Seeker, Wait, WaitArgs};
 use crate::out;
 use crate::signals::Signals;
+use crate::store::Backend;
 use crate::work::{self, StopArgs, Work};
-use leasehold::election::Election;
-use leasehold::{Description, LockClient, TryLockError};
 
 /// Runs a command while this process is the elected leader.
 ///
@@ -66,7 +68,7 @@ leasehold watch scheduler                  # the leader and its value",
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     let keys = [Key::new(&args.key)?];
     let value = match &args.value {
-        Some(text) => crate::args::description(text, "--value")?,
+        Some(text) => lease::description(text, "--value")?,
         None => Description::of_this_process(),
     };
     let command = work::without_dashes(&args.command);

@@ -9,14 +9,15 @@ use rustix::process::{Pid, Signal, getppid};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
-use crate::args::{Backend, LockArgs};
 use crate::exit::{self, Failure};
-use crate::held::{Held, Wanted};
+use crate::held::Held;
 use crate::help::Help;
 use crate::key::Key;
 use crate::obtain::{GOODBYE, Seeker};
 use crate::out::{self, Report};
 use crate::signals::Signals;
+use crate::store::Backend;
+use crate::wanted::{LockArgs, Wanted};
 use crate::work::AT_ITS_LIMIT;
 
 /// How often to check whether the parent process still runs.

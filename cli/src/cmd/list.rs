@@ -7,12 +7,12 @@ use std::process::ExitCode;
 
 use leasehold::{ErrorKind, LockClient, LockKey};
 
-use crate::args::Backend;
 use crate::cmd::status;
 use crate::exit::Failure;
 use crate::help::Help;
 use crate::key::Key;
 use crate::out::{self, Report};
+use crate::store::Backend;
 
 /// Lists the locks that are held or have waiters, with their holders.
 ///

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::exit::{self, Failure};
-use crate::help::{self, Help};
+use crate::help::Help;
 use crate::out;
 
 /// Prints the manual page, or writes the pages of all subcommands into a directory.
@@ -23,8 +23,8 @@ pub(crate) const HELP: Help = Help {
     ..Help::OFFLINE
 };
 
-pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let pages = help::pages();
+/// `pages` are the names of the files and their texts. The page of the whole command is the first one.
+pub(crate) fn run(args: &Args, pages: Vec<(String, String)>) -> Result<ExitCode, Failure> {
     let Some(directory) = &args.directory else {
         out::print(pages[0].1.as_bytes())?;
         return Ok(ExitCode::SUCCESS);

@@ -8,12 +8,12 @@ use leasehold::backend::Fingerprint;
 use leasehold::{Holder, LockClient};
 use serde_json::json;
 
-use crate::args::Backend;
 use crate::exit::Failure;
 use crate::help::Help;
 use crate::key::Key;
 use crate::obtain::holders_to_json;
 use crate::out::{self, Report};
+use crate::store::Backend;
 
 /// Releases the lock of another holder, or asks the holder to release it.
 ///

@@ -3,13 +3,13 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use crate::args::{Backend, LockArgs};
 use crate::exit::Failure;
-use crate::held::Wanted;
 use crate::help::Help;
 use crate::job;
 use crate::obtain::Seeker;
 use crate::signals::Signals;
+use crate::store::Backend;
+use crate::wanted::{LockArgs, Wanted};
 use crate::work::{self, StopArgs, Work};
 
 /// Runs a command while holding a lock.

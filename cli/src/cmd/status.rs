@@ -7,12 +7,12 @@ use leasehold::LockKind;
 use leasehold::admin::{Inspection, MemberView, Waiter};
 use serde_json::{Value, json};
 
-use crate::args::Backend;
 use crate::exit::Failure;
 use crate::help::Help;
 use crate::key::Key;
 use crate::obtain::holders_to_json;
 use crate::out::{self, Report};
+use crate::store::Backend;
 
 /// Shows the holders of a lock and its waiters.
 #[derive(clap::Args, Debug)]

@@ -4,17 +4,17 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use crate::args::Backend;
 use crate::exit::Failure;
 use crate::help::Help;
 use crate::out;
 use crate::place::{Place, Store};
+use crate::store::Backend;
 
 /// Prints the SQL statements that create the tables for locks in a database.
 ///
 /// If the application's database user is not allowed to create tables, run these statements as an administrator, followed by the statements
-/// that `leasehold acl` prints. Then add `tables=exist` to the clients' URL. The statements do not change existing tables. This subcommand
-/// does not connect to the store.
+/// that `leasehold acl` prints. Then add `tables=exist` to the clients' URL. The statements do not change existing tables, except the
+/// tables of earlier versions. On PostgreSQL, the tables are in the schema of the URL, or in `public`. This subcommand does not connect to the store.
 #[derive(clap::Args, Debug)]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -16,11 +16,11 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwins
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::sleep;
 
-use crate::args::Backend;
 use crate::cmd::status;
 use crate::exit::Failure;
 use crate::help::Help;
 use crate::key::Key;
+use crate::store::Backend;
 use crate::{out, time};
 
 /// How many locks are inspected at the same time.

@@ -3,33 +3,27 @@
 mod histories;
 mod junit;
 mod scratch;
+mod suite;
 
 use std::fs;
-use std::panic;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use leasehold_conformance::history::run::Run;
 use leasehold_conformance::history::summary::Summary;
-use leasehold_conformance::{Case, Skipped, Subject, cases};
+use leasehold_conformance::{Case, Subject, cases};
 use serde_json::json;
 
 use self::scratch::{Scratch, Theirs};
-use crate::args::Backend;
+use self::suite::Verdict;
 use crate::exit::{self, Failure};
 use crate::help::Help;
 use crate::out;
+use crate::store::Backend;
 use crate::time;
 
 /// The default number of cases that run at the same time. Most cases spend most of their time waiting.
 const AT_ONCE: usize = 4;
-
-/// The argument of a client process whose history is checked.
-const CLIENT: &str = "--client-of-histories";
 
 /// Runs Leasehold's conformance suite against your store.
 ///
@@ -81,22 +75,6 @@ leasehold verify --histories 60s",
     ..Help::CONNECTING
 };
 
-/// The outcome of a case.
-#[derive(Debug)]
-enum Verdict {
-    Passed,
-    Failed(String),
-    Skipped(String),
-}
-
-/// A case that has run.
-#[derive(Debug)]
-struct Done {
-    case: Case,
-    verdict: Verdict,
-    took: Duration,
-}
-
 pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     if args.is_client {
         return Ok(histories::client().await);
@@ -118,7 +96,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode, Failure> {
     if chosen.is_empty() {
         return Err(Failure::usage("no case name contains the value of --only"));
     }
-    let done = run_all(&chosen, args.at_once.max(1))?;
+    let done = suite::run(&chosen, args.at_once.max(1))?;
     let history = match args.histories {
         Some(time) => Some(histories::run(scratch.url(), &client, time.span).await),
         None => None,
@@ -165,67 +143,4 @@ fn tell_history(run: &Run) -> Result<bool, Failure> {
         out::print(format!("{}\n", Summary(run)).as_bytes())?;
     }
     Ok(run.figures.violations.is_empty() && !run.holds.is_empty())
-}
-
-/// Runs the cases, each in its own runtime, and reports each result.
-fn run_all(chosen: &[Case], at_once: usize) -> Result<Vec<Done>, Failure> {
-    // A panic is the result of a case, so its text is not printed here.
-    let hook = panic::take_hook();
-    panic::set_hook(Box::new(|_| {}));
-    let (next, done) = (AtomicUsize::new(0), Mutex::new((Vec::new(), Ok(()))));
-    thread::scope(|scope| {
-        for _ in 0..at_once {
-            scope.spawn(|| {
-                while let Some(case) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let began = Instant::now();
-                    let verdict = judge(case);
-                    let it = Done { case: *case, verdict, took: began.elapsed() };
-                    let mut done = done.lock().expect("nothing panics while it is held");
-                    if done.1.is_ok() {
-                        done.1 = tell(&it);
-                    }
-                    done.0.push(it);
-                }
-            });
-        }
-    });
-    panic::set_hook(hook);
-    let (mut done, told) = done.into_inner().expect("nothing panics while it is held");
-    told?;
-    done.sort_by_key(|it| chosen.iter().position(|case| case.path() == it.case.path()));
-    Ok(done)
-}
-
-fn judge(case: &Case) -> Verdict {
-    if let Some(need) = case.skips {
-        return Verdict::Skipped(need.to_string());
-    }
-    match case.check() {
-        Ok(Ok(())) => Verdict::Passed,
-        Ok(Err(Skipped(need))) => Verdict::Skipped(need.to_string()),
-        Err(failure) => Verdict::Failed(failure.to_string()),
-    }
-}
-
-fn tell(done: &Done) -> Result<(), Failure> {
-    let (word, said) = match &done.verdict {
-        Verdict::Passed => ("ok", ""),
-        Verdict::Failed(message) => ("failed", message.as_str()),
-        Verdict::Skipped(need) => ("skipped", need.as_str()),
-    };
-    let path = done.case.path();
-    if out::style().json {
-        return out::print_json(&json!({
-            "case": path,
-            "verdict": word,
-            "said": said,
-            "seconds": done.took.as_secs_f64(),
-        }));
-    }
-    let line = match &done.verdict {
-        Verdict::Passed => format!("ok       {path}\n"),
-        Verdict::Failed(message) => format!("FAILED   {path}: {message}\n"),
-        Verdict::Skipped(need) => format!("skipped  {path}: no {need}\n"),
-    };
-    out::print(line.as_bytes())
 }

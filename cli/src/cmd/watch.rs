@@ -6,17 +6,18 @@ use std::time::{Duration, SystemTime};
 
 use leasehold::admin::Inspection;
 use leasehold::backend::KeyWatch;
+use leasehold::backend::Subject;
 use leasehold::{Error, Holder, LockClient};
 use tokio::time::{sleep, timeout};
 
-use crate::args::Backend;
 use crate::exit::Failure;
 use crate::help::Help;
 use crate::key::Key;
 use crate::obtain::holders_to_json;
+use crate::store::Backend;
 use crate::{out, time};
 
-/// How often to inspect the lock if the store sends no change events, or they are lost.
+/// How often to inspect the lock if the store does not send change events, or if events are lost.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The shortest pause between two inspections, so that a busy lock does not load the store.
@@ -80,7 +81,7 @@ impl Watched<'_> {
     async fn follow(&self) -> Result<ExitCode, Failure> {
         let (mut told, mut is_silent) = (None, false);
         // Subscribes before the first inspection, so that no change is missed in between.
-        let mut news = self.client.backend().watch(self.key.as_lock_key());
+        let mut news = self.client.backend().watch(Subject::Key(self.key.as_lock_key()));
         loop {
             let seen = match self.look().await {
                 Ok(seen) => {
@@ -98,7 +99,7 @@ impl Watched<'_> {
                 Err(error) => return Err(error.into()),
             };
             let line = self.line(&seen);
-            // If the line is the same as before, nothing has changed.
+            // An equal line means that nothing has changed.
             if told.as_ref() != Some(&line) {
                 if !out::print_on(&with_time(&line))? {
                     return Ok(ExitCode::SUCCESS);

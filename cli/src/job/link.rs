@@ -52,8 +52,8 @@ pub(crate) enum Reach {
     All,
     /// The processes of the command that did not receive the signal from its sender, who sent it to several processes.
     ///
-    /// A process certainly did not receive the signal if it was already running at `since` (by the boot clock), does not handle the signal,
-    /// and is still running.
+    /// A process certainly did not receive the signal if it was already running when the signal was sent, does not handle the signal, and is
+    /// still running. This process noticed the signal at `since`, by the boot clock.
     Missed { since: u64 },
 }
 

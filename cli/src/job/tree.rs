@@ -14,7 +14,10 @@ use rustix::process::{
 };
 
 use crate::job::link::Survivor;
-use crate::signals::signal_set;
+use crate::signals::{TOGETHER, signal_set};
+
+/// A busy machine may delay the time at which this process notices a signal by this many nanoseconds.
+const NOTICED_WITHIN: u64 = TOGETHER.as_nanos() as u64;
 
 /// All descendants of this process, except the descendants that it had before.
 ///
@@ -79,11 +82,17 @@ impl Tree {
         since: u64,
     ) -> io::Result<Vec<Survivor>> {
         let mut unreached = Vec::new();
+        // A process that handles the signal may start others in reaction to it, such as a cleanup,
+        // before this process has noticed the signal. Parents come before their children.
+        let mut reacting = BTreeSet::new();
         for process in self.processes()? {
-            // A process that started later may be the command's own reaction to the signal, such as a cleanup.
-            if process.started < ticks(since) && self.table.is_ended_by(process.pid, signal) {
+            let may_react = reacting.contains(&process.parent);
+            let sent_at = if may_react { since.saturating_sub(NOTICED_WITHIN) } else { since };
+            if process.started < ticks(sent_at) && self.table.is_ended_by(process.pid, signal) {
                 let sent = process.send(&mut self.table, signal);
                 unreached.extend(sent.err().map(|error| process.survivor(Some(error))));
+            } else {
+                reacting.insert(process.pid);
             }
         }
         Ok(unreached)

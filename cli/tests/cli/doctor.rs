@@ -6,7 +6,7 @@ use leasehold_testbed::{
     Etcd, MariaDbOptions, Postgres, PostgresOptions, Redis, RedisOptions, SentinelOptions,
 };
 
-use crate::support::{Home, block_on, code, leasehold_on, text};
+use crate::support::{Home, Running, block_on, code, leasehold_on, text, until};
 
 /// The report on the store at `url`, where locks work.
 fn doctor(url: &str) -> String {
@@ -109,6 +109,35 @@ fn postgres_that_may_lose_commits_is_a_warning() {
     let said = doctor(&careful.url());
     assert!(!said.contains("WARNING"), "{said}");
     has_line(&said, "ok       persistence: a crash keeps all locks");
+}
+
+#[test]
+fn postgres_transaction_that_keeps_dead_rows_is_named() {
+    let server = block_on(Postgres::start());
+    let sql = |text: &str| block_on(server.sql(text));
+    has_line(&doctor(&server.url()), "ok       oldest snapshot: ");
+    sql("CREATE ROLE locker LOGIN; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO locker;
+         GRANT SELECT, UPDATE ON SEQUENCE leasehold_min_token TO locker");
+    let snapshot = "SET application_name = 'report'; BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; SELECT pg_sleep(600)";
+    // The client sends all statements in one message.
+    let _report = Running::start(&mut server.client(snapshot).into_std());
+    let pid = "SELECT pid FROM pg_stat_activity WHERE application_name = 'report' AND backend_xmin IS NOT NULL";
+    until("the report has its snapshot", || !sql(pid).is_empty());
+
+    sql("DO $$ BEGIN FOR n IN 1..10001 LOOP PERFORM txid_current(); COMMIT; END LOOP; END $$");
+    sql(
+        "INSERT INTO leasehold_key (key, generation, token, ends) SELECT 'k' || n, 0, 1, 0 FROM generate_series(1, 10000) n",
+    );
+    sql("UPDATE leasehold_key SET ends = -1");
+    let dead = "SELECT pg_stat_get_dead_tuples('leasehold_key'::regclass) >= 10000";
+    until("the server counts the dead rows", || sql(dead) == "t");
+
+    // The transaction is not 5 min old, but its time is visible only to users with `pg_monitor`.
+    has_line(&doctor(&server.url()), "ok       oldest snapshot: ");
+    let said = doctor(&server.url_as("locker"));
+    let pid = sql(pid);
+    has_line(&said, &format!("WARNING  oldest snapshot: pid {pid}, application \"report\" is 1"));
+    assert!(said.contains("users with pg_monitor see the time"), "{said}");
 }
 
 #[test]

@@ -94,12 +94,13 @@ fn run(session: &mut Session, block: &Block, at: &str) {
 }
 
 fn run_page(path: &Path) {
-    let blocks = blocks(&fs::read_to_string(path).unwrap());
+    let page = fs::read_to_string(path).unwrap();
+    let blocks = blocks(&page);
     // The servers of a session take a second to start.
     if blocks.is_empty() {
         return;
     }
-    let mut session = Session::open();
+    let mut session = Session::open(&page);
     for block in blocks {
         run(&mut session, &block, &format!("{}:{}", path.display(), block.line));
     }
@@ -119,5 +120,12 @@ fn commands_of_both_readmes_run_as_written() {
 fn commands_of_the_guide_run_as_written() {
     for page in fs::read_dir(root().join("docs/guide")).unwrap() {
         run_page(&page.unwrap().path());
+    }
+}
+
+#[test]
+fn commands_of_the_pages_of_databases_run_as_written() {
+    for folder in ["backend-postgres", "backend-mysql", "backend-sqlite"] {
+        run_page(&root().join(folder).join("README.md"));
     }
 }

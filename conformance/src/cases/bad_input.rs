@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::admin::ForcedRelease;
-use leasehold_core::backend::{Claim, Fencing, LockBackend, Operation, Renewal, Share};
+use leasehold_core::backend::{Claim, Fencing, LockBackend, Mode, Operation, Renewal, StoreAdmin};
 use leasehold_core::retry::Retry;
 use leasehold_core::{Description, ErrorKind, Holder, LockKey, RenewalMode};
 
@@ -42,7 +42,7 @@ pub(crate) async fn odd_names_are_locks_of_their_own(scene: &Scene) {
     }
     for (name, guard) in odd.iter().zip(guards) {
         found!(client.mutex(name.as_slice()).unwrap().try_lock().await).is_busy();
-        found!(scene.witness(guard.key()).await.is_some()).is(true);
+        found!(scene.probe(guard.key()).await.is_some()).is(true);
         guard.release().await.unwrap();
     }
 }
@@ -190,13 +190,13 @@ pub(crate) async fn a_forced_release_of_one_lease_spares_the_other_holders(scene
     let backend = scene.backend().await;
     let leases @ [one, meant, other] = &[(); 3].map(|()| {
         let lease = scene.lease(&key).with_ttl(scene.long_ttl());
-        lease.with_share(Share::Units { units: 1, limit: 3 })
+        lease.with_mode(Mode::Units { units: 1, limit: 3 })
     });
     for lease in leases {
         grant(&backend, lease).await;
     }
-    let refused = scene.lease(&key).with_share(one.share());
-    let attempt = backend.try_acquire(&Claim::new(refused.clone())).await.unwrap();
+    let refused = scene.lease(&key).with_mode(one.mode());
+    let attempt = backend.acquire(&Claim::new(refused.clone())).await.unwrap();
     found!(attempt).is_refused();
 
     let only = meant.id().fingerprint();

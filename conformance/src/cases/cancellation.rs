@@ -118,7 +118,7 @@ pub(crate) async fn an_extension_may_be_dropped_at_any_point(scene: &Scene) {
 
         let done = polled(scene, polls, guard.extend(scene.ttl() * 2)).await.is_some();
 
-        let stored = scene.witness(&key).await.unwrap().remaining().unwrap();
+        let stored = scene.probe(&key).await.unwrap().remaining().unwrap();
         found!(guard.remaining(), "the time for which the client considers the lease valid")
             .at_most(stored);
         guard
@@ -234,7 +234,7 @@ pub(crate) async fn dropped_calls_do_not_mix_up_later_replies(scene: &Scene) {
     for key in &keys[1..] {
         let guard = client.mutex(key).unwrap().try_lock_for(promptly(scene)).await.unwrap();
         found!(guard.key()).is(key);
-        let holder = scene.witness(key).await.unwrap();
+        let holder = scene.probe(key).await.unwrap();
         found!(format!("{guard:?}").contains(&holder.fingerprint().to_string())).is(true);
         guard.release().await.unwrap();
     }

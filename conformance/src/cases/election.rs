@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use leasehold_core::backend::Operation;
 use leasehold_core::election::{Election, Observer};
-use leasehold_core::fault::{Fault, News};
+use leasehold_core::fault::{Fault, Notifications};
 use leasehold_core::retry::Retry;
 use leasehold_core::{ErrorKind, LockOptions, LossReason};
 use tokio::task::JoinSet;
@@ -234,7 +234,7 @@ pub(crate) async fn an_observer_without_news_looks_all_the_same(scene: &Scene) {
     let key = scene.key();
     let client = scene.client_with(long(scene)).await;
     let (deaf, faults) = scene.faulty().await;
-    faults.set_news(News::Muted);
+    faults.set_notifications(Notifications::Muted);
     let observer = deaf.election(&key).unwrap().observe();
 
     tells_of_every_change(scene, &client.election(&key).unwrap(), observer).await;

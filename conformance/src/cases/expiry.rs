@@ -30,7 +30,7 @@ pub(crate) async fn an_unrenewed_lease_ends_after_its_ttl_and_not_before(scene: 
     let mut refused_at = sent_at;
     loop {
         let tried_at = scene.now();
-        let attempt = other.try_acquire(&Claim::new(next.clone())).await.unwrap();
+        let attempt = other.acquire(&Claim::new(next.clone())).await.unwrap();
         if let Attempt::Granted(_) = attempt {
             break;
         }
@@ -96,7 +96,7 @@ pub(crate) async fn the_longest_ttl_is_stored_exactly_and_a_longer_one_refused(s
     let mutex = mutex.with_options(scene.options().ttl(longest)).unwrap();
     let guard = mutex.lock().await.unwrap();
 
-    let remaining = scene.witness(&key).await.unwrap().remaining().unwrap();
+    let remaining = scene.probe(&key).await.unwrap().remaining().unwrap();
     found!(remaining).at_most(longest);
     found!(remaining).more_than(longest - scene.slack() - Duration::from_secs(1));
     found!(guard.remaining()).at_most(longest - drift(longest));
@@ -116,7 +116,7 @@ pub(crate) async fn belief_ends_at_the_deadline_though_the_store_still_has_the_l
     scene.pass(guard.remaining()).await;
 
     found!(guard.state()).is(LeaseState::Lost(LossReason::Expired));
-    found!(scene.witness(&key).await.is_some()).is(true);
+    found!(scene.probe(&key).await.is_some()).is(true);
     found!(guard.is_held()).is(false);
     faults.heal();
     drop(guard);
@@ -139,7 +139,7 @@ pub(crate) async fn a_release_overtaken_by_expiry_leaves_the_successor(scene: &S
     scene.pass(scene.ttl() * 2).await;
 
     found!(outcome.is_err(), "a release without a reply is an error").is(true);
-    let holder = scene.witness(&key).await.expect("the late release removed the successor's lease");
+    let holder = scene.probe(&key).await.expect("the late release removed the successor's lease");
     found!(holder.fingerprint()).is(next.id().fingerprint());
     other.release(&next).await.unwrap();
 }

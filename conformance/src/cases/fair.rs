@@ -13,11 +13,11 @@ use super::{grant, longest, pass_the_end, promptly, refusal, start_to_wait};
 use crate::scene::Scene;
 use crate::stalls::Measured;
 
-/// Requests `lease` with a queue entry that the store keeps for `place`. Returns whether the lease
+/// Requests `lease` with a queue entry that the store keeps for `queue_ttl`. Returns whether the lease
 /// was granted.
-async fn queue_for<B: LockBackend>(backend: &B, lease: &Lease, place: Duration) -> bool {
-    let claim = Claim::new(lease.clone()).with_patience(Patience::Queues(place));
-    matches!(backend.try_acquire(&claim).await.unwrap(), Attempt::Granted(_))
+async fn queue_for<B: LockBackend>(backend: &B, lease: &Lease, queue_ttl: Duration) -> bool {
+    let claim = Claim::new(lease.clone()).with_patience(Patience::Queues(queue_ttl));
+    matches!(backend.acquire(&claim).await.unwrap(), Attempt::Granted(_))
 }
 
 /// Returns options for a fair lock that is not lost or cancelled during a case, and whose waiters
@@ -35,7 +35,7 @@ pub(crate) async fn claims_are_served_in_order_of_arrival(scene: &Scene) {
     const WAITERS: usize = 5;
 
     let backend = scene.backend().await;
-    let place = scene.long_ttl();
+    let queue_ttl = scene.long_ttl();
     for _ in 0..scene.rounds(ROUNDS) {
         let key = scene.key();
         let holder = long_lease(scene, &key);
@@ -43,7 +43,7 @@ pub(crate) async fn claims_are_served_in_order_of_arrival(scene: &Scene) {
         let mut queue = Vec::new();
         for _ in 0..WAITERS {
             let waiter = long_lease(scene, &key);
-            found!(queue_for(&backend, &waiter, place).await).is(false);
+            found!(queue_for(&backend, &waiter, queue_ttl).await).is(false);
             queue.push(waiter);
         }
         // Some waiters leave from any position in the queue.
@@ -62,14 +62,14 @@ pub(crate) async fn claims_are_served_in_order_of_arrival(scene: &Scene) {
                 if !queue.is_empty() {
                     let other = &queue[fastrand::usize(..queue.len())];
                     found!(
-                        queue_for(&backend, other, place).await,
+                        queue_for(&backend, other, queue_ttl).await,
                         "a claim was granted before its turn"
                     )
                     .is(false);
                 }
             }
             found!(
-                queue_for(&backend, &first, place).await,
+                queue_for(&backend, &first, queue_ttl).await,
                 "the first claim in the queue is granted"
             )
             .is(true);
@@ -240,19 +240,19 @@ pub(crate) async fn a_waiter_that_comes_back_goes_to_the_end(scene: &Scene) {
     let backend = scene.backend().await;
     let (holder, leaver, stayer) =
         (long_lease(scene, &key), long_lease(scene, &key), long_lease(scene, &key));
-    let place = scene.long_ttl();
+    let queue_ttl = scene.long_ttl();
     grant(&backend, &holder).await;
-    found!(queue_for(&backend, &leaver, place).await).is(false);
-    found!(queue_for(&backend, &stayer, place).await).is(false);
+    found!(queue_for(&backend, &leaver, queue_ttl).await).is(false);
+    found!(queue_for(&backend, &stayer, queue_ttl).await).is(false);
 
     backend.release(&leaver).await.unwrap();
-    found!(queue_for(&backend, &leaver, place).await).is(false);
+    found!(queue_for(&backend, &leaver, queue_ttl).await).is(false);
     backend.release(&holder).await.unwrap();
 
-    found!(queue_for(&backend, &leaver, place).await).is(false);
-    found!(queue_for(&backend, &stayer, place).await).is(true);
+    found!(queue_for(&backend, &leaver, queue_ttl).await).is(false);
+    found!(queue_for(&backend, &stayer, queue_ttl).await).is(true);
     backend.release(&stayer).await.unwrap();
-    found!(queue_for(&backend, &leaver, place).await).is(true);
+    found!(queue_for(&backend, &leaver, queue_ttl).await).is(true);
     backend.release(&leaver).await.unwrap();
 }
 
@@ -355,22 +355,22 @@ pub(crate) async fn a_place_that_has_ended_is_lost(scene: &Scene) {
     let backend = scene.backend().await;
     let (holder, late, stayer) =
         (long_lease(scene, &key), long_lease(scene, &key), long_lease(scene, &key));
-    let (short, place) = (scene.ttl() / 4, scene.long_ttl());
+    let (short, queue_ttl) = (scene.ttl() / 4, scene.long_ttl());
     grant(&backend, &holder).await;
     found!(queue_for(&backend, &late, short).await).is(false);
-    found!(queue_for(&backend, &stayer, place).await).is(false);
+    found!(queue_for(&backend, &stayer, queue_ttl).await).is(false);
 
     pass_the_end(scene, &backend, short).await;
-    found!(queue_for(&backend, &late, place).await).is(false);
+    found!(queue_for(&backend, &late, queue_ttl).await).is(false);
     backend.release(&holder).await.unwrap();
 
     found!(
-        queue_for(&backend, &late, place).await,
+        queue_for(&backend, &late, queue_ttl).await,
         "a claim was granted before a claim that was queued earlier"
     )
     .is(false);
-    found!(queue_for(&backend, &stayer, place).await).is(true);
+    found!(queue_for(&backend, &stayer, queue_ttl).await).is(true);
     backend.release(&stayer).await.unwrap();
-    found!(queue_for(&backend, &late, place).await).is(true);
+    found!(queue_for(&backend, &late, queue_ttl).await).is(true);
     backend.release(&late).await.unwrap();
 }

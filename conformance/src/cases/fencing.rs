@@ -154,7 +154,7 @@ async fn token_when_up(scene: &Scene, backend: &Observed, key: &LockKey) -> u64 
     let give_up = scene.now() + scene.ttl() * 10;
     loop {
         let lease = scene.lease(key);
-        match backend.try_acquire(&leasehold_core::backend::Claim::new(lease.clone())).await {
+        match backend.acquire(&leasehold_core::backend::Claim::new(lease.clone())).await {
             Ok(leasehold_core::backend::Attempt::Granted(grant)) => {
                 // A second connection from before the restart may break only at this point, in
                 // which case its lease expires on its own.

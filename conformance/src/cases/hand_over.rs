@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use leasehold_core::backend::{Attempt, Claim, LockBackend, Operation, Share};
+use leasehold_core::backend::{Attempt, Claim, LockBackend, Mode, Operation, Reply};
 use leasehold_core::clock::Clock;
 use leasehold_core::fault::FaultBackend;
 use leasehold_core::{Error, LockClient, LockGuard, LockOptions, Mutex, OwnerId};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::waiting_is_queueing;
@@ -26,11 +27,11 @@ fn calls<B: LockBackend>(client: &LockClient<FaultBackend<B>>) -> usize {
     faults.calls(Operation::Acquire) + faults.calls(Operation::Release)
 }
 
-/// Starts calls that lock `mutex` in this order and wait until `held` is released. When the first
+/// Starts calls that lock `mutex` in this order, and awaits `release`, which releases the lock. When the first
 /// call is granted the lock, the remaining calls are already waiting in this process. Only waiting
 /// calls can receive a lease by hand-off.
 async fn calls_behind<'a>(
-    held: LockGuard,
+    release: impl Future<Output = Result<(), Error>>,
     mutex: &'a Mutex,
     count: usize,
 ) -> (LockGuard, VecDeque<Call<'a>>) {
@@ -39,7 +40,7 @@ async fn calls_behind<'a>(
         found!(call.now_or_never().is_none()).is(true);
     }
     let first = calls.pop_front().expect("at least one call is waiting");
-    let (released, guard) = tokio::join!(held.release(), first);
+    let (released, guard) = tokio::join!(release, first);
     released.unwrap();
     (guard.unwrap(), calls)
 }
@@ -48,13 +49,27 @@ type Call<'a> = BoxFuture<'a, Result<LockGuard, Error>>;
 
 pub(crate) async fn a_lease_passes_to_the_next_task_without_a_request(scene: &Scene) {
     let key = scene.key();
-    let (client, _faults) = scene.faulty_with(long(scene)).await;
+    let (client, faults) = scene.faulty_with(long(scene)).await;
     let (mutex, other) = (client.mutex(&key).unwrap(), scene.client().await);
+    let refused = Arc::new(Notify::new());
+    let notify = Arc::clone(&refused);
+    faults.on_reply(move |_, reply| {
+        if matches!(reply, Reply::Attempt(Attempt::Held(_))) {
+            notify.notify_one();
+        }
+        Ok(reply)
+    });
     // If tokens are based on a clock, a key has spare tokens only after the clock has advanced
     // since the first grant.
     let held = other.mutex(&key).unwrap().lock().await.unwrap();
     scene.pass(Duration::from_millis(10)).await;
-    let (mut guard, next) = calls_behind(held, &mutex, 4).await;
+    // The first caller has to wait, so the client receives the store's notifications when it is granted
+    // the lock. A client that starts to receive them asks the store before its next hand-off.
+    let release = async {
+        refused.notified().await;
+        held.release().await
+    };
+    let (mut guard, next) = calls_behind(release, &mutex, 4).await;
     let before = calls(&client);
 
     for next in next {
@@ -65,10 +80,10 @@ pub(crate) async fn a_lease_passes_to_the_next_task_without_a_request(scene: &Sc
     }
 
     found!(calls(&client), "the hand-off sent a request to the store").is(before);
-    found!(scene.witness(&key).await.is_some()).is(true);
+    found!(scene.probe(&key).await.is_some()).is(true);
     let last = guard.token().clone();
     guard.release().await.unwrap();
-    found!(scene.witness(&key).await.is_none()).is(true);
+    found!(scene.probe(&key).await.is_none()).is(true);
     let guard = other.mutex(&key).unwrap().lock().await.unwrap();
     found!(*guard.token(), "the store's next token").more_than(last);
     guard.release().await.unwrap();
@@ -79,7 +94,7 @@ pub(crate) async fn spare_tokens_belong_to_one_grant(scene: &Scene) {
     let mut last = 0;
     for spare in [0, 5, 1_000, 0, 3].into_iter().cycle().take(50) {
         let claim = Claim::new(scene.lease(&key)).with_spare_tokens(spare);
-        let Attempt::Granted(grant) = backend.try_acquire(&claim).await.unwrap() else {
+        let Attempt::Granted(grant) = backend.acquire(&claim).await.unwrap() else {
             panic!("a claim for a free lock: found a refusal, expected a grant");
         };
         found!(grant.token()).more_than(last);
@@ -94,7 +109,7 @@ pub(crate) async fn a_caller_that_leaves_with_the_lease_in_hand_passes_it_on(sce
     let client = scene.client_with(long(scene)).await;
     let (mutex, other) = (client.mutex(&key).unwrap(), scene.client().await);
     let held = other.mutex(&key).unwrap().lock().await.unwrap();
-    let (guard, mut leaves) = calls_behind(held, &mutex, 5).await;
+    let (guard, mut leaves) = calls_behind(held.release(), &mutex, 5).await;
     let stays = leaves.pop_back().unwrap();
 
     guard.release().await.unwrap();
@@ -109,7 +124,7 @@ pub(crate) async fn the_last_caller_to_leave_gives_the_lease_back(scene: &Scene)
     let client = scene.client_with(long(scene)).await;
     let (mutex, other) = (client.mutex(&key).unwrap(), scene.client().await);
     let held = other.mutex(&key).unwrap().lock().await.unwrap();
-    let (guard, leaves) = calls_behind(held, &mutex, 2).await;
+    let (guard, leaves) = calls_behind(held.release(), &mutex, 2).await;
 
     guard.release().await.unwrap();
     drop(leaves);
@@ -123,7 +138,7 @@ pub(crate) async fn a_lost_lease_is_not_passed_on(scene: &Scene) {
     let (client, other) = (scene.client().await, scene.client().await);
     let mutex = client.mutex(&key).unwrap();
     let held = other.mutex(&key).unwrap().lock().await.unwrap();
-    let (guard, mut next) = calls_behind(held, &mutex, 2).await;
+    let (guard, mut next) = calls_behind(held.release(), &mutex, 2).await;
     let next = next.pop_front().unwrap();
 
     let operator = scene.client().await;
@@ -136,7 +151,7 @@ pub(crate) async fn a_lost_lease_is_not_passed_on(scene: &Scene) {
     let guard = next.await.unwrap();
     found!(guard.is_held()).is(true);
     found!(*guard.token()).more_than(token);
-    found!(scene.witness(&key).await.is_some(), "the store shows a lease of the next holder")
+    found!(scene.probe(&key).await.is_some(), "the store shows a lease of the next holder")
         .is(true);
     guard.release().await.unwrap();
 }
@@ -146,7 +161,7 @@ pub(crate) async fn a_loss_is_only_the_present_holders(scene: &Scene) {
     let (client, other) = (scene.client().await, scene.client().await);
     let mutex = client.mutex(&key).unwrap();
     let held = other.mutex(&key).unwrap().lock().await.unwrap();
-    let (guard, mut next) = calls_behind(held, &mutex, 2).await;
+    let (guard, mut next) = calls_behind(held.release(), &mutex, 2).await;
     let (mut former, next) = (Box::pin(guard.lost()), next.pop_front().unwrap());
     guard.release().await.unwrap();
     let guard = next.await.unwrap();
@@ -195,7 +210,7 @@ pub(crate) async fn other_processes_get_their_turn(scene: &Scene) {
 pub(crate) async fn processes_that_want_it_all_the_time_get_fair_shares(scene: &Scene) {
     const LOCKS: usize = 300;
 
-    found!(waiting_is_queueing(scene, Share::Whole).await, "a waiting claim is queued").is(true);
+    found!(waiting_is_queueing(scene, Mode::Exclusive).await, "a waiting claim is queued").is(true);
     let key = scene.key();
     let clients = [scene.client_with(long(scene)).await, scene.client_with(long(scene)).await];
     let counts = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
@@ -256,7 +271,7 @@ pub(crate) async fn without_it_every_holder_asks_the_store(scene: &Scene) {
         let (client, faults) = scene.faulty_with(apart).await;
         let (mutex, other) = (client.mutex(&key).unwrap(), scene.client().await);
         let held = other.mutex(&key).unwrap().lock().await.unwrap();
-        let (guard, mut next) = calls_behind(held, &mutex, 2).await;
+        let (guard, mut next) = calls_behind(held.release(), &mutex, 2).await;
         let next = next.pop_front().unwrap();
         let before = faults.calls(Operation::Acquire);
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 use leasehold_core::admin::Waiter;
-use leasehold_core::backend::{Claim, Lease, LockBackend, Patience, Share};
+use leasehold_core::backend::{Claim, Lease, LockBackend, Mode, Patience, StoreAdmin};
 use leasehold_core::{Description, Error, LockClient, LockKey, LockKind, Mutex};
 
 use super::grant;
@@ -14,15 +14,15 @@ use crate::scene::Scene;
 
 pub(crate) async fn each_kind_of_lock_is_told(scene: &Scene) {
     let backend = scene.backend().await;
-    let permits = Share::Units { units: 2, limit: 3 };
-    for (share, kind) in [
-        (Share::Whole, LockKind::Mutex),
+    let permits = Mode::Units { units: 2, limit: 3 };
+    for (mode, kind) in [
+        (Mode::Exclusive, LockKind::Mutex),
         (permits, LockKind::Permits),
-        (Share::Units { units: 1, limit: 1 }, LockKind::Election),
-        (Share::READER, LockKind::Reader),
-        (Share::WRITER, LockKind::Writer),
+        (Mode::Units { units: 1, limit: 1 }, LockKind::Election),
+        (Mode::READER, LockKind::Reader),
+        (Mode::WRITER, LockKind::Writer),
     ] {
-        let lease = scene.lease(&scene.key()).with_share(share);
+        let lease = scene.lease(&scene.key()).with_mode(mode);
         found!(backend.inspect(lease.key()).await.unwrap().kind()).is(None);
         grant(&backend, &lease).await;
 
@@ -36,7 +36,7 @@ pub(crate) async fn each_kind_of_lock_is_told(scene: &Scene) {
                 "the inspection shows the specified state: {seen:?}"
             )
             .is((Some(kind), 1));
-            found!(seen.holders()[0].units()).is(share.units());
+            found!(seen.holders()[0].units()).is(mode.units());
         }
         backend.release(&lease).await.unwrap();
     }
@@ -110,7 +110,7 @@ pub(crate) async fn claims_in_the_queue_are_listed_in_order(scene: &Scene) {
     grant(&backend, &holder).await;
     for (lease, patience) in [(&first, Patience::Queues(long)), (&second, Patience::Waits)] {
         let claim = Claim::new(lease.clone()).with_patience(patience);
-        let refused = other.try_acquire(&claim).await.unwrap();
+        let refused = other.acquire(&claim).await.unwrap();
         found!(refused).is_refused();
     }
 
@@ -192,7 +192,7 @@ pub(crate) async fn keys_of_all_kinds_are_listed(scene: &Scene) {
     let (holder, waiter) = (scene.lease(&queued), scene.lease(&queued).with_ttl(scene.long_ttl()));
     grant(&backend, &holder).await;
     let claim = Claim::new(waiter.clone()).with_patience(Patience::Queues(scene.long_ttl()));
-    backend.try_acquire(&claim).await.unwrap();
+    backend.acquire(&claim).await.unwrap();
     backend.release(&holder).await.unwrap();
 
     for key in [&permit, &writer, &queued] {

@@ -61,7 +61,7 @@ pub(crate) async fn a_background_release_goes_on_through_the_delay(scene: &Scene
 
     drop(guard);
     scene.pass(scene.ttl() * 3 / 2).await;
-    found!(scene.witness(&key).await.is_some(), "the store keeps the lock during the lock delay")
+    found!(scene.probe(&key).await.is_some(), "the store keeps the lock during the lock delay")
         .is(true);
     faults.heal();
 
@@ -80,7 +80,7 @@ pub(crate) async fn the_longest_ttl_is_that_of_the_whole(scene: &Scene) {
     found!(error.kind(), "{error}").is(ErrorKind::Invalid);
     guard.extend(longest - delay).await.unwrap();
 
-    let stored = scene.witness(&key).await.unwrap().remaining().unwrap();
+    let stored = scene.probe(&key).await.unwrap().remaining().unwrap();
     found!(stored).at_most(longest);
     found!(stored).more_than(longest - delay);
     guard.release().await.unwrap();

@@ -217,7 +217,7 @@ pub(crate) async fn work_that_ends_in_time_is_returned(scene: &Scene) {
 
     let token = mutex.run(async |guard| guard.token().number()).await.unwrap();
     found!(token).more_than(0);
-    found!(scene.witness(&key).await).is(None);
+    found!(scene.probe(&key).await).is(None);
 
     let work = mutex.run(async |_guard| {
         client.backend().expire(&key).await.unwrap();

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use leasehold_core::backend::{
-    Attempt, Claim, Contention, Grant, Lease, LockBackend, Patience, Share,
+    Attempt, Claim, Contention, Feature, Grant, Lease, LockBackend, Mode, Patience,
 };
 use leasehold_core::fault::FaultBackend;
 use leasehold_core::{LeaseState, LockClient, LockGuard, LockOptions};
@@ -42,7 +42,7 @@ use crate::scene::Scene;
 
 /// Makes one attempt, which must succeed.
 pub(crate) async fn grant<B: LockBackend>(backend: &B, lease: &Lease) -> Grant {
-    match backend.try_acquire(&Claim::new(lease.clone())).await.unwrap() {
+    match backend.acquire(&Claim::new(lease.clone())).await.unwrap() {
         Attempt::Granted(grant) => grant,
         Attempt::Held(contention) => {
             panic!("a claim for a free key: found a refusal, {contention:?}, expected a grant")
@@ -52,7 +52,7 @@ pub(crate) async fn grant<B: LockBackend>(backend: &B, lease: &Lease) -> Grant {
 
 /// Makes one attempt, which must fail because the key is held.
 pub(crate) async fn refusal<B: LockBackend>(backend: &B, lease: &Lease) -> Contention {
-    match backend.try_acquire(&Claim::new(lease.clone())).await.unwrap() {
+    match backend.acquire(&Claim::new(lease.clone())).await.unwrap() {
         Attempt::Granted(grant) => {
             panic!("a claim for a held key: found {grant:?}, expected a refusal")
         }
@@ -62,18 +62,18 @@ pub(crate) async fn refusal<B: LockBackend>(backend: &B, lease: &Lease) -> Conte
 
 /// Returns whether the store queues a waiter that did not request a queue entry, so that no later
 /// claim overtakes the waiter.
-pub(crate) async fn waiting_is_queueing(scene: &Scene, share: Share) -> bool {
+pub(crate) async fn waiting_is_queueing(scene: &Scene, mode: Mode) -> bool {
     let (key, backend) = (scene.key(), scene.backend().await);
-    let lease = || scene.lease(&key).with_share(share);
+    let lease = || scene.lease(&key).with_mode(mode);
     let (holder, waiter) = (lease(), lease());
     grant(&backend, &holder).await;
     let claim = Claim::new(waiter.clone()).with_patience(Patience::Waits);
-    let Attempt::Held(contention) = backend.try_acquire(&claim).await.unwrap() else {
+    let Attempt::Held(contention) = backend.acquire(&claim).await.unwrap() else {
         panic!("a claim for a held key: found a grant, expected a refusal");
     };
     backend.release(&waiter).await.unwrap();
     backend.release(&holder).await.unwrap();
-    contention.place().is_some()
+    contention.queue_entry().is_some()
 }
 
 /// Returns how late the store may expire a lease, because the store rounds TTLs up to this unit.
@@ -92,6 +92,17 @@ pub(crate) fn told_within(scene: &Scene, ttl: Duration) -> Duration {
     match scene.time() {
         Time::Real => ttl * 3 / 10,
         Time::Driven | Time::Virtual => FIRST_PAUSE + scene.slack(),
+    }
+}
+
+/// Returns how long a waiter may take to find out that it can be granted. Without notifications,
+/// the waiter polls.
+pub(crate) fn woken_within<B: LockBackend>(scene: &Scene, backend: &B) -> Duration {
+    /// The longest pause that [`Retry::default`](leasehold_core::retry::Retry) chooses.
+    const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+    match backend.capabilities().supports(Feature::Push) {
+        true => scene.slack(),
+        false => LONGEST_PAUSE + scene.slack(),
     }
 }
 

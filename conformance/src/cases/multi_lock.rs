@@ -53,7 +53,7 @@ pub(crate) async fn several_locks_are_all_taken_or_none(scene: &Scene) {
     }
     guard.release().await.unwrap();
     for key in &keys {
-        found!(scene.witness(key).await, "a key was still held after the release had returned")
+        found!(scene.probe(key).await, "a key was still held after the release had returned")
             .is(None);
     }
 }
@@ -205,7 +205,7 @@ pub(crate) async fn the_loss_of_one_part_is_the_loss_of_the_whole(scene: &Scene)
     scene.pass(scene.ttl() * 3 / 2).await;
     for key in [&keys[0], &keys[2]] {
         found!(guard.get(key).unwrap().is_held()).is(true);
-        found!(scene.witness(key).await.is_some()).is(true);
+        found!(scene.probe(key).await.is_some()).is(true);
     }
     found!(guard.release().await.unwrap_err().kind()).is(ErrorKind::LeaseLost);
     all_become_free(scene, &keys).await;

@@ -65,7 +65,7 @@ pub(crate) async fn a_held_lock_is_refused_at_once(scene: &Scene) {
     let options = scene.options().ttl(scene.long_ttl()).renewal(RenewalMode::Off);
     let holder = scene.client_with(options).await;
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
-    let before = scene.witness(&key).await.unwrap();
+    let before = scene.probe(&key).await.unwrap();
 
     let asked_at = scene.now();
     let other = scene.client().await;
@@ -73,7 +73,7 @@ pub(crate) async fn a_held_lock_is_refused_at_once(scene: &Scene) {
 
     found!(refused).is_busy();
     found!(scene.now().since(asked_at)).less_than(scene.ttl());
-    let after = scene.witness(&key).await.unwrap();
+    let after = scene.probe(&key).await.unwrap();
     found!(before.fingerprint()).is(after.fingerprint());
     found!(after.remaining(), "the remaining time after a rejected attempt")
         .at_most(before.remaining());
@@ -103,7 +103,7 @@ pub(crate) async fn a_refused_caller_is_told_the_holder(scene: &Scene) {
     let clients = [scene.client_with(options).await, scene.client().await];
     let mutexes = clients.each_ref().map(|client| client.mutex(&key).unwrap());
     let guard = mutexes[0].lock().await.unwrap();
-    let ours = scene.witness(&key).await.unwrap();
+    let ours = scene.probe(&key).await.unwrap();
 
     // The second client sends a request to the store, but the holder's client knows the holder
     // without a request.
@@ -196,7 +196,7 @@ pub(crate) async fn an_expired_lease_has_one_successor(scene: &Scene) {
         while successors.is_empty() {
             let attempts = backends.iter().map(async |backend| {
                 let lease = scene.lease(&key);
-                let attempt = backend.try_acquire(&Claim::new(lease.clone())).await.unwrap();
+                let attempt = backend.acquire(&Claim::new(lease.clone())).await.unwrap();
                 matches!(attempt, Attempt::Granted(_)).then_some(lease)
             });
             successors.extend(join_all(attempts).await.into_iter().flatten());
@@ -219,7 +219,7 @@ pub(crate) async fn a_grant_whose_reply_is_lost_is_the_same_acquisition(scene: &
     let other = scene.client().await;
     found!(other.mutex(&key).unwrap().try_lock().await).is_busy();
     guard.release().await.unwrap();
-    found!(scene.witness(&key).await).is(None);
+    found!(scene.probe(&key).await).is(None);
 }
 
 pub(crate) async fn a_grant_without_a_reply_is_given_back(scene: &Scene) {
@@ -248,7 +248,7 @@ pub(crate) async fn a_request_that_arrives_late_is_not_reported_as_held(scene: &
     found!(error.kind()).is(ErrorKind::Indeterminate);
     scene
         .until("the store applies the late request", late, async || {
-            scene.witness(&key).await.is_some()
+            scene.probe(&key).await.is_some()
         })
         .await;
     scene.until_free(&key, scene.ttl()).await;
@@ -280,7 +280,7 @@ pub(crate) async fn locks_of_one_client_do_not_mix(scene: &Scene) {
     let holders: HashSet<_> = {
         let mut holders = HashSet::new();
         for key in &keys {
-            holders.insert(scene.witness(key).await.unwrap().fingerprint());
+            holders.insert(scene.probe(key).await.unwrap().fingerprint());
         }
         holders
     };
@@ -292,7 +292,7 @@ pub(crate) async fn locks_of_one_client_do_not_mix(scene: &Scene) {
         guard.release().await.unwrap();
     }
     for (key, guard) in keys[20..].iter().zip(kept) {
-        found!(scene.witness(key).await.is_some()).is(true);
+        found!(scene.probe(key).await.is_some()).is(true);
         guard.release().await.unwrap();
     }
 }
@@ -304,5 +304,5 @@ pub(crate) async fn a_guard_may_be_released_by_another_task(scene: &Scene) {
 
     tokio::spawn(guard.release()).await.unwrap().unwrap();
 
-    found!(scene.witness(&key).await).is(None);
+    found!(scene.probe(&key).await).is(None);
 }

@@ -90,9 +90,9 @@ pub(crate) async fn an_inner_release_leaves_the_lock_and_its_renewal(scene: &Sce
     scene.pass(scene.ttl() * 3 / 2).await;
 
     found!(outer.is_held()).is(true);
-    found!(scene.witness(&key).await.is_some()).is(true);
+    found!(scene.probe(&key).await.is_some()).is(true);
     outer.release().await.unwrap();
-    found!(scene.witness(&key).await).is(None);
+    found!(scene.probe(&key).await).is(None);
 }
 
 pub(crate) async fn the_depth_limit_is_an_error_at_once(scene: &Scene) {
@@ -152,10 +152,10 @@ pub(crate) async fn a_lost_reply_does_not_spoil_the_count(scene: &Scene) {
     let outer = mutex.lock().await.unwrap();
     let inner = mutex.lock().await.unwrap();
     inner.release().await.unwrap();
-    found!(scene.witness(&key).await.is_some()).is(true);
+    found!(scene.probe(&key).await.is_some()).is(true);
     outer.release().await.unwrap();
 
-    found!(scene.witness(&key).await).is(None);
+    found!(scene.probe(&key).await).is(None);
 }
 
 pub(crate) async fn a_plain_mutex_never_enters_again(scene: &Scene) {
@@ -183,5 +183,5 @@ pub(crate) async fn joined_calls_of_one_owner_share_the_lock(scene: &Scene) {
     found!(one.token()).is(other.token());
     one.release().await.unwrap();
     other.release().await.unwrap();
-    found!(scene.witness(&key).await).is(None);
+    found!(scene.probe(&key).await).is(None);
 }

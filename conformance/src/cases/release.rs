@@ -21,7 +21,7 @@ pub(crate) async fn a_released_lock_is_free_and_a_second_release_is_nothing(scen
     found!(backend.release(&first).await.unwrap()).is(Release::NotHeld);
 
     let holder =
-        scene.witness(&key).await.expect("a repeated release removed another holder's lease");
+        scene.probe(&key).await.expect("a repeated release removed another holder's lease");
     found!(holder.fingerprint()).is(second.id().fingerprint());
     other.release(&second).await.unwrap();
 }
@@ -38,7 +38,7 @@ pub(crate) async fn a_release_whose_reply_is_lost_stays_unknown_and_is_harmless(
     // the lease had been lost before. The client cannot distinguish the two cases.
     found!(error.kind()).is(ErrorKind::Indeterminate);
     found!(faults.calls(Operation::Release)).is(2);
-    found!(scene.witness(&key).await).is(None);
+    found!(scene.probe(&key).await).is(None);
 }
 
 pub(crate) async fn a_release_that_was_not_sent_is_repeated(scene: &Scene) {
@@ -49,7 +49,7 @@ pub(crate) async fn a_release_that_was_not_sent_is_repeated(scene: &Scene) {
 
     guard.release().await.unwrap();
 
-    found!(scene.witness(&key).await).is(None);
+    found!(scene.probe(&key).await).is(None);
 }
 
 pub(crate) async fn a_stale_release_leaves_the_successor(scene: &Scene) {
@@ -63,7 +63,7 @@ pub(crate) async fn a_stale_release_leaves_the_successor(scene: &Scene) {
 
     found!(backend.release(&stale).await.unwrap()).is(Release::NotHeld);
 
-    let holder = scene.witness(&key).await.expect("a late release removed the successor's lease");
+    let holder = scene.probe(&key).await.expect("a late release removed the successor's lease");
     found!(holder.fingerprint()).is(next.id().fingerprint());
     other.release(&next).await.unwrap();
 }
@@ -77,7 +77,7 @@ pub(crate) async fn a_forged_id_releases_nothing(scene: &Scene) {
     let forged = scene.lease(&key);
     found!(backend.release(&forged).await.unwrap()).is(Release::NotHeld);
 
-    found!(scene.witness(&key).await.is_some()).is(true);
+    found!(scene.probe(&key).await.is_some()).is(true);
     backend.release(&lease).await.unwrap();
 }
 
@@ -194,7 +194,7 @@ pub(crate) async fn a_shutdown_releases_all_that_it_can(scene: &Scene) {
     client.shutdown(Duration::from_secs(5)).await.unwrap();
 
     for key in &keys {
-        found!(scene.witness(key).await).is(None);
+        found!(scene.probe(key).await).is(None);
     }
     for guard in guards {
         found!(guard.lost().await).is(Some(LossReason::Shutdown));

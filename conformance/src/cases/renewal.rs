@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use leasehold_core::backend::{Claim, LockBackend, Operation, Renewal};
-use leasehold_core::fault::{Fault, News};
+use leasehold_core::fault::{Fault, Notifications};
 use leasehold_core::{ErrorKind, LeaseState, LockGuard, LossReason, Mutex, RenewalMode};
 
 use super::{begun, grant, granularity, until_held};
@@ -22,7 +22,7 @@ pub(crate) async fn a_lock_is_kept_for_many_ttls(scene: &Scene) {
     for _ in 0..3 {
         scene.pass(scene.ttl()).await;
         found!(guard.state()).is(LeaseState::Held);
-        found!(scene.witness(&key).await.is_some()).is(true);
+        found!(scene.probe(&key).await.is_some()).is(true);
     }
 
     found!(*guard.token()).is(token);
@@ -42,11 +42,11 @@ pub(crate) async fn a_forged_id_renews_nothing(scene: &Scene) {
     let forged = scene.lease(&key).with_ttl(scene.long_ttl());
     found!(backend.renew(&forged).await.unwrap()).is(Renewal::Taken);
 
-    let holder = scene.witness(&key).await.expect("the lease has not expired yet");
+    let holder = scene.probe(&key).await.expect("the lease has not expired yet");
     found!(holder.fingerprint()).is(lease.id().fingerprint());
     scene.until_free(&key, short + granularity(&backend)).await;
     found!(backend.renew(&forged).await.unwrap()).is(Renewal::Vanished);
-    found!(scene.witness(&key).await).is(None);
+    found!(scene.probe(&key).await).is(None);
 }
 
 pub(crate) async fn a_renewal_that_hangs_is_repeated_in_time(scene: &Scene) {
@@ -127,7 +127,7 @@ pub(crate) async fn a_definite_no_is_a_loss_at_once_and_the_end_of_renewals(scen
     let (client, faults) = scene.faulty().await;
     // Without notifications, the client detects the theft only with its next renewal, after the
     // theft is complete.
-    faults.set_news(News::Muted);
+    faults.set_notifications(Notifications::Muted);
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
 
     let thief = client.backend().steal(&key, scene.ttl() * 4).await.unwrap();
@@ -138,7 +138,7 @@ pub(crate) async fn a_definite_no_is_a_loss_at_once_and_the_end_of_renewals(scen
     found!(faults.calls(Operation::Renew), "the client renewed a lost lease").is(renewals);
     drop(guard);
     scene.pass(scene.ttl() / 2).await;
-    let holder = scene.witness(&key).await.expect("the client removed another holder's lease");
+    let holder = scene.probe(&key).await.expect("the client removed another holder's lease");
     found!(holder.fingerprint()).is(thief.id().fingerprint());
     client.backend().release(&thief).await.unwrap();
 }
@@ -174,8 +174,7 @@ pub(crate) async fn a_renewal_that_races_a_release_never_brings_the_key_back(sce
 
         released.unwrap();
         found!(renewed.iter().all(Result::is_ok), "all renewals succeed: {renewed:?}").is(true);
-        found!(scene.witness(&key).await, "a concurrent renewal restored a released lease")
-            .is(None);
+        found!(scene.probe(&key).await, "a concurrent renewal restored a released lease").is(None);
     }
 }
 
@@ -310,7 +309,7 @@ pub(crate) async fn extending_moves_the_lease_in_the_store_and_here(scene: &Scen
     for ttl in [scene.long_ttl(), scene.ttl() * 2] {
         guard.extend(ttl).await.unwrap();
 
-        let stored = scene.witness(&key).await.unwrap().remaining().unwrap();
+        let stored = scene.probe(&key).await.unwrap().remaining().unwrap();
         found!(stored, "the time for which the store keeps the lease").at_most(ttl);
         found!(stored + scene.slack(), "the time for which the store keeps the lease")
             .more_than(ttl);
@@ -346,7 +345,7 @@ pub(crate) async fn an_extension_that_fails_takes_nothing_away(scene: &Scene) {
     found!(error.kind()).is(ErrorKind::Unavailable);
     found!(guard.deadline()).is(deadline);
     found!(guard.is_held()).is(true);
-    found!(scene.witness(&key).await.is_some()).is(true);
+    found!(scene.probe(&key).await.is_some()).is(true);
     guard.release().await.unwrap();
 }
 
@@ -441,7 +440,7 @@ pub(crate) async fn a_renewal_puts_the_full_ttl_in_force(scene: &Scene) {
         found!(backend.renew(&lease).await.unwrap()).is(Renewal::Renewed);
     }
     let claim = Claim::new(scene.lease(&key));
-    found!(other.try_acquire(&claim).await.unwrap()).is_refused();
+    found!(other.acquire(&claim).await.unwrap()).is_refused();
     backend.release(&lease).await.unwrap();
 
     found!(backend.renew(&lease).await.unwrap()).is(Renewal::Vanished);

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
-use leasehold_core::backend::{LockBackend, Operation, Release, Renewal};
-use leasehold_core::fault::{Fault, News};
+use leasehold_core::backend::{Claim, LockBackend, Operation, Release, Renewal};
+use leasehold_core::fault::{Fault, Notifications};
 use leasehold_core::retry::Retry;
 use leasehold_core::{Error, ErrorKind};
 
 use super::grant;
+use crate::fault::FaultKind;
 use crate::scene::Scene;
 
 pub(crate) async fn pauses_grow_and_are_random(scene: &Scene) {
@@ -19,7 +20,7 @@ pub(crate) async fn pauses_grow_and_are_random(scene: &Scene) {
     let retry = Retry::unlimited().growing(min, max);
     let waits = (0..3).map(async |_| {
         let (client, faults) = scene.faulty_with(scene.options().retry(retry.clone())).await;
-        faults.set_news(News::Muted);
+        faults.set_notifications(Notifications::Muted);
         let mutex = client.mutex(&key).unwrap();
         let attempts = async {
             let mut attempts = Vec::new();
@@ -124,7 +125,7 @@ pub(crate) async fn attempts_can_be_counted(scene: &Scene) {
     let pause = scene.ttl() / 20;
     let retry = Retry::attempts(5).every(pause);
     let (client, faults) = scene.faulty_with(scene.options().retry(retry)).await;
-    faults.set_news(News::Muted);
+    faults.set_notifications(Notifications::Muted);
 
     let asked_at = scene.now();
     let error = client.mutex(&key).unwrap().lock().await.unwrap_err();
@@ -147,7 +148,7 @@ pub(crate) async fn a_repeated_request_is_not_in_its_own_way(scene: &Scene) {
     let again = grant(&backend, &lease).await;
 
     found!(again.token()).at_least(first.token());
-    let remaining = scene.witness(&key).await.unwrap().remaining().unwrap();
+    let remaining = scene.probe(&key).await.unwrap().remaining().unwrap();
     found!(remaining, "the remaining time after a repeated claim").more_than(scene.ttl() / 2);
     backend.release(&lease).await.unwrap();
 }
@@ -165,7 +166,33 @@ pub(crate) async fn releases_and_renewals_may_be_repeated_for_ever(scene: &Scene
         found!(backend.renew(&ours).await.unwrap()).is(Renewal::Taken);
     }
 
-    let holder = scene.witness(&key).await.unwrap();
+    let holder = scene.probe(&key).await.unwrap();
     found!(holder.fingerprint()).is(theirs.id().fingerprint());
     other.release(&theirs).await.unwrap();
+}
+
+pub(crate) async fn a_write_that_the_store_rejects_is_not_an_unknown_outcome(scene: &Scene) {
+    let (held, free) = (scene.key(), scene.key());
+    let backend = scene.backend().await;
+    let (lease, claim) = (scene.lease(&held), Claim::new(scene.lease(&free)));
+    grant(&backend, &lease).await;
+    scene.disturb(FaultKind::ReadOnly).await;
+
+    let acquired = backend.acquire(&claim).await;
+    // etcd accepts a renewal, because a renewal does not write any data.
+    let renewed = backend.renew(&lease).await;
+    scene.heal().await;
+
+    let refused = acquired.expect_err("the store granted a lease while it rejects writes");
+    for error in [Some(refused), renewed.err()].into_iter().flatten() {
+        let is_definite =
+            matches!(error.kind(), ErrorKind::NotWritable | ErrorKind::Refused | ErrorKind::Denied);
+        found!(is_definite, "whether the error names the refusal: {error:?}").is(true);
+    }
+    found!(scene.probe(&free).await).is(None);
+    found!(backend.renew(&lease).await.unwrap()).is(Renewal::Renewed);
+    grant(&backend, claim.lease()).await;
+    for lease in [&lease, claim.lease()] {
+        found!(backend.release(lease).await.unwrap()).is(Release::Released);
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::admin::Revocation;
-use leasehold_core::backend::{Claim, LockBackend, Patience, Renewal, Share};
+use leasehold_core::backend::{Claim, LockBackend, Mode, Patience, Renewal, StoreAdmin};
 use leasehold_core::{LeaseState, LockGuard};
 
 use super::{grant, pass_the_end, told_within};
@@ -84,7 +84,7 @@ pub(crate) async fn a_request_stands_until_the_last_lease_would_end(scene: &Scen
     let key = scene.key();
     let backend = scene.backend().await;
     let permit =
-        |ttl| scene.lease(&key).with_ttl(ttl).with_share(Share::Units { units: 1, limit: 2 });
+        |ttl| scene.lease(&key).with_ttl(ttl).with_mode(Mode::Units { units: 1, limit: 2 });
     let (short, long) = (permit(scene.ttl() / 2), permit(scene.long_ttl()));
     grant(&backend, &long).await;
     grant(&backend, &short).await;
@@ -103,14 +103,14 @@ pub(crate) async fn a_waiter_that_queued_meanwhile_is_not_asked(scene: &Scene) {
         [scene.lease(&key), scene.lease(&key)].map(|l| l.with_ttl(scene.long_ttl()));
     let queued = Claim::new(next.clone()).with_patience(Patience::Queues(scene.long_ttl()));
     grant(&backend, &lease).await;
-    let refused = backend.try_acquire(&queued).await.unwrap();
+    let refused = backend.acquire(&queued).await.unwrap();
     found!(refused).is_refused();
     backend.request_revocation(&key, None).await.unwrap();
     let short = lease.with_ttl(scene.ttl() / 2);
     found!(backend.renew(&short).await.unwrap()).is(Renewal::RevocationRequested);
 
     pass_the_end(scene, &backend, short.ttl()).await;
-    let served = backend.try_acquire(&queued).await.unwrap();
+    let served = backend.acquire(&queued).await.unwrap();
 
     found!(served).is_granted();
     found!(backend.renew(&next).await.unwrap()).is(Renewal::Renewed);
@@ -166,7 +166,7 @@ pub(crate) async fn one_holder_can_be_asked_without_the_others(scene: &Scene) {
     let backend = scene.backend().await;
     let permit = || {
         let lease = scene.lease(&key).with_ttl(scene.long_ttl());
-        lease.with_share(Share::Units { units: 1, limit: 4 })
+        lease.with_mode(Mode::Units { units: 1, limit: 4 })
     };
     let [one, meant, other] = [(); 3].map(|()| permit());
     for lease in [&one, &meant, &other] {

@@ -5,14 +5,14 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use leasehold_core::backend::{Claim, Lease, LockBackend, Operation, Release, Share};
+use leasehold_core::backend::{Claim, Lease, LockBackend, Mode, Operation, Release};
 use leasehold_core::fault::Fault;
 use leasehold_core::retry::Retry;
 use leasehold_core::{ErrorKind, Holder, LockKey, LockOptions, OwnerId, RwLock};
 use tokio::task::JoinSet;
 
 use super::cancellation::{MANY, polled};
-use super::{grant, longest, promptly, start_to_wait};
+use super::{grant, longest, promptly, start_to_wait, woken_within};
 use crate::scene::Scene;
 use crate::stalls::Measured;
 
@@ -21,7 +21,7 @@ fn long(scene: &Scene) -> LockOptions {
 }
 
 fn reader(scene: &Scene, key: &LockKey) -> Lease {
-    scene.lease(key).with_share(Share::READER)
+    scene.lease(key).with_mode(Mode::READER)
 }
 
 /// Reads and writes alternately. Checks that a writer never overlaps with any other holder.
@@ -123,7 +123,7 @@ pub(crate) async fn waiting_readers_enter_together(scene: &Scene) {
     let mut readers = Vec::new();
     for reader in waiting {
         let entered = scene
-            .within(scene.slack(), reader)
+            .within(woken_within(scene, holder.backend()), reader)
             .await
             .expect("a reader was not admitted together with the other waiting readers");
         readers.push(entered.unwrap().unwrap());
@@ -362,15 +362,15 @@ pub(crate) async fn a_downgrade_may_be_dropped_at_any_point(scene: &Scene) {
 pub(crate) async fn a_reader_and_a_writer_cannot_release_each_other(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
-    let writer = scene.lease(&key).with_share(Share::WRITER);
+    let writer = scene.lease(&key).with_mode(Mode::WRITER);
     let one = reader(scene, &key);
     grant(&backend, &one).await;
-    let refused = backend.try_acquire(&Claim::new(writer.clone())).await.unwrap();
+    let refused = backend.acquire(&Claim::new(writer.clone())).await.unwrap();
     found!(refused).is_refused();
 
     found!(backend.release(&writer).await.unwrap()).is(Release::NotHeld);
     found!(backend.release(&reader(scene, &key)).await.unwrap()).is(Release::NotHeld);
-    found!(scene.witness(&key).await.is_some()).is(true);
+    found!(scene.probe(&key).await.is_some()).is(true);
     found!(backend.release(&one).await.unwrap()).is(Release::Released);
 
     grant(&backend, &writer).await;

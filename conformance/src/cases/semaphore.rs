@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::backend::{
-    Attempt, Claim, Lease, LockBackend, Operation, Patience, Release, Renewal, Share,
+    Attempt, Claim, Lease, LockBackend, Mode, Operation, Patience, Release, Renewal,
 };
 use leasehold_core::retry::Retry;
 use leasehold_core::{
@@ -21,14 +21,14 @@ use super::{
 use crate::scene::Scene;
 
 /// The mode of a claim for a semaphore permit.
-const UNIT: Share = Share::Units { units: 1, limit: 1 };
+const UNIT: Mode = Mode::Units { units: 1, limit: 1 };
 
 fn long(scene: &Scene) -> LockOptions {
     scene.options().ttl(scene.long_ttl())
 }
 
 fn permits(scene: &Scene, key: &LockKey, units: u32, limit: u32) -> Lease {
-    scene.lease(key).with_share(Share::Units { units, limit })
+    scene.lease(key).with_mode(Mode::Units { units, limit })
 }
 
 /// Repeatedly acquires one to three permits, and checks that at most `limit` permits are in use at
@@ -188,7 +188,7 @@ pub(crate) async fn each_holder_has_its_own_ttl(scene: &Scene) {
     let next = permits(scene, &key, 1, 2).with_ttl(scene.long_ttl());
     let free = async || {
         found!(backend.renew(&long).await.unwrap()).is(Renewal::Renewed);
-        let attempt = backend.try_acquire(&Claim::new(next.clone())).await.unwrap();
+        let attempt = backend.acquire(&Claim::new(next.clone())).await.unwrap();
         matches!(attempt, Attempt::Granted(_))
     };
     scene.until("the short lease has expired", ttl / 2 + granularity(&backend), free).await;
@@ -223,7 +223,7 @@ pub(crate) async fn a_renewal_gives_units_back_and_takes_none(scene: &Scene) {
     let key = scene.key();
     let backend = scene.backend().await;
     let all = permits(scene, &key, 3, 3).with_ttl(scene.long_ttl());
-    let one = all.clone().with_share(Share::Units { units: 1, limit: 3 });
+    let one = all.clone().with_mode(Mode::Units { units: 1, limit: 3 });
     let others = permits(scene, &key, 2, 3).with_ttl(scene.long_ttl());
     grant(&backend, &all).await;
 
@@ -329,11 +329,11 @@ pub(crate) async fn a_waiter_that_is_served_has_left_the_queue(scene: &Scene) {
     let (all, one, two) = (lease(3), lease(1), lease(2));
     let queued = Claim::new(one.clone()).with_patience(Patience::Queues(scene.long_ttl()));
     grant(&backend, &all).await;
-    let refused = backend.try_acquire(&queued).await.unwrap();
+    let refused = backend.acquire(&queued).await.unwrap();
     found!(refused).is_refused();
     backend.release(&all).await.unwrap();
 
-    let served = backend.try_acquire(&queued).await.unwrap();
+    let served = backend.acquire(&queued).await.unwrap();
     found!(served).is_granted();
 
     // The store counts the permit of this lease only once.

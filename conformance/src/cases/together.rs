@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use leasehold_core::backend::{
-    AttemptAll, Claim, Contention, Grant, Lease, LockBackend, Patience, Release, Renewal, Share,
+    AttemptAll, Claim, Contention, Grant, Lease, LockBackend, Mode, Patience, Release, Renewal,
 };
 use leasehold_core::{ErrorKind, LockKey};
 
@@ -27,7 +27,7 @@ fn claims(leases: &[Lease]) -> Vec<Claim> {
 
 /// Makes one attempt to acquire all leases, which must succeed.
 async fn grant_all<B: LockBackend>(backend: &B, leases: &[Lease]) -> Vec<Grant> {
-    match backend.try_acquire_all(&claims(leases)).await.unwrap() {
+    match backend.acquire_all(&claims(leases)).await.unwrap() {
         AttemptAll::Granted(grants) => {
             found!(grants.len()).is(leases.len());
             grants
@@ -40,7 +40,7 @@ async fn grant_all<B: LockBackend>(backend: &B, leases: &[Lease]) -> Vec<Grant> 
 
 /// Makes one attempt to acquire all leases, which must fail because one key is held.
 async fn refusal_of_all<B: LockBackend>(backend: &B, claims: &[Claim]) -> (LockKey, Contention) {
-    match backend.try_acquire_all(claims).await.unwrap() {
+    match backend.acquire_all(claims).await.unwrap() {
         AttemptAll::Granted(grants) => {
             panic!("a request that includes a held key: found {grants:?}, expected a refusal")
         }
@@ -68,7 +68,7 @@ pub(crate) async fn all_keys_are_granted_or_none(scene: &Scene) {
             found!(holder.fingerprint()).is(held.id().fingerprint());
         }
         for lease in &wanted {
-            let holder = scene.witness(lease.key()).await.map(|holder| holder.fingerprint());
+            let holder = scene.probe(lease.key()).await.map(|holder| holder.fingerprint());
             let expected = (lease.key() == held.key()).then(|| held.id().fingerprint());
             found!(holder).is(expected);
         }
@@ -77,7 +77,7 @@ pub(crate) async fn all_keys_are_granted_or_none(scene: &Scene) {
         grant_all(&backend, &wanted).await;
 
         for lease in &wanted {
-            let holder = scene.witness(lease.key()).await.unwrap();
+            let holder = scene.probe(lease.key()).await.unwrap();
             found!(holder.fingerprint()).is(lease.id().fingerprint());
             refusal(&other, &long_lease(scene, lease.key())).await;
             found!(backend.renew(lease).await.unwrap()).is(Renewal::Renewed);
@@ -130,13 +130,13 @@ pub(crate) async fn a_grant_of_several_passes_no_queue(scene: &Scene) {
     let (holder, waiter) = (long_lease(scene, wanted[2].key()), long_lease(scene, wanted[2].key()));
     let queued = Claim::new(waiter.clone()).with_patience(Patience::Queues(scene.long_ttl()));
     grant(&backend, &holder).await;
-    backend.try_acquire(&queued).await.unwrap();
+    backend.acquire(&queued).await.unwrap();
     backend.release(&holder).await.unwrap();
 
     let (key, _contention) = refusal_of_all(&backend, &claims(&wanted)).await;
     found!(&key).is(waiter.key());
     for lease in &wanted {
-        found!(scene.witness(lease.key()).await).is(None);
+        found!(scene.probe(lease.key()).await).is(None);
     }
 
     // The first waiter does not overtake other claims and is no longer in the queue.
@@ -151,16 +151,16 @@ pub(crate) async fn a_key_of_another_kind_is_named_and_none_is_granted(scene: &S
     let backend = scene.backend().await;
     for other in 0..3 {
         let wanted = leases(scene, 3);
-        let units = Share::Units { units: 1, limit: 2 };
-        let units = long_lease(scene, wanted[other].key()).with_share(units);
+        let units = Mode::Units { units: 1, limit: 2 };
+        let units = long_lease(scene, wanted[other].key()).with_mode(units);
         grant(&backend, &units).await;
 
-        let error = backend.try_acquire_all(&claims(&wanted)).await.unwrap_err();
+        let error = backend.acquire_all(&claims(&wanted)).await.unwrap_err();
 
         found!((error.kind(), error.key())).is((ErrorKind::WrongType, Some(units.key())));
         backend.release(&units).await.unwrap();
         for lease in &wanted {
-            found!(scene.witness(lease.key()).await).is(None);
+            found!(scene.probe(lease.key()).await).is(None);
         }
     }
 }
@@ -173,7 +173,7 @@ pub(crate) async fn as_many_as_are_promised_are_granted_at_once(scene: &Scene) {
 
     found!(grants.iter().all(|grant| grant.token() > 0)).is(true);
     for lease in &wanted {
-        let holder = scene.witness(lease.key()).await.unwrap();
+        let holder = scene.probe(lease.key()).await.unwrap();
         found!(holder.fingerprint()).is(lease.id().fingerprint());
     }
     release_all(&backend, &wanted).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use leasehold_core::backend::{LockBackend, Operation};
-use leasehold_core::fault::{Fault, FaultBackend, News};
+use leasehold_core::fault::{Fault, FaultBackend, Notifications};
 use leasehold_core::retry::Retry;
 use leasehold_core::{ErrorKind, LockClient, LockGuard, Mutex};
 use tokio::task::{JoinHandle, JoinSet};
@@ -99,7 +99,7 @@ pub(crate) async fn a_waiter_without_any_news_polls(scene: &Scene) {
     let options = scene.options().ttl(scene.long_ttl());
     let holder = scene.client_with(options.clone()).await;
     let (client, faults) = scene.faulty_with(options.retry(Retry::unlimited().every(pause))).await;
-    faults.set_news(News::Muted);
+    faults.set_notifications(Notifications::Muted);
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
     let waiting = waiter(scene, &client, client.mutex(&key).unwrap()).await;
 
@@ -198,7 +198,7 @@ pub(crate) async fn a_waiter_is_served_when_a_dead_holder_expires(scene: &Scene)
     let dead = scene.backend().await;
     grant(&dead, &scene.lease(&key)).await;
     let (client, faults) = scene.faulty_with(scene.options().retry(rarely())).await;
-    faults.set_news(News::Muted);
+    faults.set_notifications(Notifications::Muted);
 
     let asked_at = scene.now();
     let guard = client.mutex(&key).unwrap().lock().await.unwrap();
@@ -308,13 +308,13 @@ pub(crate) async fn a_flood_of_news_is_no_busy_loop(scene: &Scene) {
     let key = scene.key();
     let holder = scene.client().await;
     let (client, faults) = scene.faulty().await;
-    faults.set_news(News::Scripted);
+    faults.set_notifications(Notifications::Scripted);
     let guard = holder.mutex(&key).unwrap().lock().await.unwrap();
     let waiting = waiter(scene, &client, client.mutex(&key).unwrap()).await;
 
     let flood_ends = scene.now() + scene.ttl() / 2;
     while scene.now() < flood_ends {
-        faults.cry_wolf(&key);
+        faults.notify_falsely(&key);
         scene.pass(Duration::from_micros(200)).await;
     }
 

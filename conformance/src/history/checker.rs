@@ -1,6 +1,7 @@
 //! Checks a history: reads the events of all processes, and determines which guarantees were
 //! violated.
 
+mod bounds;
 mod figures;
 mod hold;
 mod leases;
@@ -17,6 +18,8 @@ use self::hold::Holds;
 use self::rules::Rules;
 use self::time::Timeline;
 
+pub use self::bounds::Bounds;
+
 /// The events of several processes on one machine with a common clock, and the faults that
 /// occurred.
 ///
@@ -29,29 +32,6 @@ pub struct History {
     events: Vec<Event>,
     faults: Vec<Hit>,
     bounds: Bounds,
-}
-
-/// Returns the periods in which the machine did not run any process.
-fn stalls(events: &[Event]) -> impl Iterator<Item = (Duration, Duration)> {
-    events.iter().filter_map(|event| match event.kind {
-        EventKind::Stalled { late } => Some((event.at.saturating_sub(late), event.at)),
-        _ => None,
-    })
-}
-
-/// The time limits for checking a history.
-///
-/// [`History::new`] takes an argument of this type.
-#[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    /// The TTL of all leases.
-    pub ttl: Duration,
-    /// How long the store may take to recover from a fault, and how long clients may take to notice
-    /// that a key is free.
-    pub recovery: Duration,
-    /// How long after the end of a fault a lease may still be lost because of the fault. `None` if
-    /// no fault is needed to explain a loss, because the machine may delay any process.
-    pub after_effects: Option<Duration>,
 }
 
 impl History {
@@ -92,7 +72,7 @@ impl History {
             writes: self.writes(&timeline, &holds),
             ..Run::default()
         };
-        figures::fill(&mut run, self, &holds, rules);
+        figures::fill(&mut run, &self.events, &holds, rules);
         run
     }
 

@@ -40,8 +40,9 @@ impl KeyList {
     /// again.
     pub async fn next_page(&mut self) -> Result<Option<Vec<LockKey>>, Error> {
         while !self.is_over {
-            let backend = self.engine.store()?;
-            let page = backend.list(&self.prefix, self.next.as_deref()).await.map_err(|error| {
+            let backend = self.engine.backend();
+            let admin = self.engine.admin(Operation::List)?;
+            let page = admin.list(&self.prefix, self.next.as_deref()).await.map_err(|error| {
                 error.with_operation(Operation::List).with_backend(backend.capabilities().name())
             })?;
             let (keys, next) = page.into_parts();

@@ -1,11 +1,10 @@
 //! A backend for tests that wraps another backend and injects faults on request.
 
-mod exchange;
 mod faults;
 
-pub use exchange::{Reply, Request};
-pub use faults::{Fault, Faults, News};
+pub use faults::{Fault, Faults, Notifications};
 
+use std::borrow::Cow;
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +12,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 
-use self::exchange::read;
 use crate::clock::{Clock, TokioClock};
 use crate::contract::backend::{
-    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Finding, Fingerprint, KeyPage, KeyWatch,
-    Lease, LockBackend, Operation, Release, Renewal, Standing, StoreId,
+    Attempt, Capabilities, Claim, KeyWatch, Layer, Lease, LeaseId, LockBackend, Member, Operation,
+    Renewal, Reply, Request, StoreAdmin, Subject, renewals_of,
 };
 use crate::contract::error::{Error, ErrorKind};
-use crate::contract::inspection::Inspection;
 use crate::contract::key::LockKey;
-use crate::contract::outcome::{ForcedRelease, Revocation};
 
 /// A backend that wraps the backend `B` and injects the faults in [`Faults`].
 ///
@@ -53,6 +49,7 @@ use crate::contract::outcome::{ForcedRelease, Revocation};
 pub struct FaultBackend<B> {
     inner: Arc<B>,
     capabilities: Option<Capabilities>,
+    has_facets: bool,
     clock: Arc<dyn Clock>,
     faults: Faults,
 }
@@ -61,7 +58,8 @@ impl<B: LockBackend> FaultBackend<B> {
     /// Wraps `inner` without any faults. Delays use Tokio's clock.
     pub fn new(inner: B) -> Self {
         let clock = Arc::new(TokioClock::new());
-        Self { inner: Arc::new(inner), capabilities: None, clock, faults: Faults::default() }
+        let (capabilities, faults) = (None, Faults::default());
+        Self { inner: Arc::new(inner), capabilities, has_facets: true, clock, faults }
     }
 
     /// Declares `capabilities` instead of the capabilities of the wrapped backend. The wrapped
@@ -79,6 +77,14 @@ impl<B: LockBackend> FaultBackend<B> {
     #[must_use]
     pub fn with_capabilities(mut self, capabilities: Capabilities) -> Self {
         self.capabilities = Some(capabilities);
+        self
+    }
+
+    /// Hides the operations for [operators](LockBackend::admin) and for
+    /// [quorums](LockBackend::member).
+    #[must_use]
+    pub fn without_facets(mut self) -> Self {
+        self.has_facets = false;
         self
     }
 
@@ -105,34 +111,29 @@ impl<B: LockBackend> FaultBackend<B> {
     ///
     /// # Errors
     ///
-    /// Returns the same errors as [`LockBackend::force_release`].
+    /// Returns the same errors as [`StoreAdmin::force_release`], and [`ErrorKind::Unsupported`] if
+    /// the wrapped backend does not have this operation.
     pub async fn expire(&self, key: &LockKey) -> Result<(), Error> {
-        self.inner.force_release(key, None).await.map(|_ended| ())
+        Request::ForceRelease(Cow::Borrowed(key), None).send(&*self.inner).await.map(drop)
     }
 
     /// Ends all leases on `key` and acquires the key for a different owner for `ttl`.
     ///
     /// # Errors
     ///
-    /// Returns the same errors as [`LockBackend::force_release`] and [`LockBackend::try_acquire`].
-    /// Returns [`ErrorKind::Timeout`] if another claim was granted first.
+    /// Returns the same errors as [`expire`](Self::expire) and [`LockBackend::acquire`]. Returns
+    /// [`ErrorKind::Timeout`] if another claim was granted first.
     pub async fn steal(&self, key: &LockKey, ttl: Duration) -> Result<Lease, Error> {
         self.expire(key).await?;
         let thief = Lease::new(key, ttl);
-        match self.inner.try_acquire(&Claim::new(thief.clone())).await? {
+        match self.inner.acquire(&Claim::new(thief.clone())).await? {
             Attempt::Granted(_) => Ok(thief),
             Attempt::Held(_) => Err(Error::new(ErrorKind::Timeout, "another claim was quicker")),
         }
     }
 
-    /// Sends `request` with the next fault of its operation, if there is one.
-    async fn exchange(&self, request: Request) -> Result<Reply, Error> {
-        let fault = request.operation().and_then(|of| self.faults.next(of, request.key()));
-        self.suffer(fault, request).await
-    }
-
-    async fn suffer(&self, fault: Option<Fault>, request: Request) -> Result<Reply, Error> {
-        let error = |kind| self.error(kind, &request);
+    /// Applies `fault` to `request`.
+    async fn suffer(&self, fault: Option<Fault>, request: Request<'_>) -> Result<Reply, Error> {
         let sleep = |delay| self.clock.sleep_until(self.clock.now() + delay);
         let send = || self.faults.apply(request.clone(), &*self.inner);
         match fault {
@@ -146,10 +147,11 @@ impl<B: LockBackend> FaultBackend<B> {
                 sleep(delay).await;
                 reply
             }
-            Some(Fault::Fail(kind)) => Err(error(kind)),
+            Some(Fault::Fail(kind)) => Err(self.error(kind, &request)),
             Some(Fault::Late(delay)) => {
                 let arrives = sleep(delay);
                 let (faults, inner) = (self.faults.clone(), Arc::clone(&self.inner));
+                let request = request.into_owned();
                 tokio::spawn(async move {
                     arrives.await;
                     // The caller has given up, so the outcome is not needed.
@@ -160,7 +162,7 @@ impl<B: LockBackend> FaultBackend<B> {
             Some(Fault::LoseReply) => {
                 // The caller never receives the outcome.
                 drop(send().await);
-                Err(error(ErrorKind::Indeterminate))
+                Err(self.error(ErrorKind::Indeterminate, &request))
             }
             Some(Fault::Panic) => panic!("injected fault"),
             Some(Fault::SwallowRequest) => pending().await,
@@ -171,52 +173,9 @@ impl<B: LockBackend> FaultBackend<B> {
         }
     }
 
-    /// Renews `leases` in one batch. If the batch fails, the renewal of each lease fails.
-    async fn renew_batch(
-        &self,
-        fault: Option<Fault>,
-        leases: Vec<Lease>,
-    ) -> Vec<Result<Renewal, Error>> {
-        let reply = self.suffer(fault, Request::RenewAll(leases.clone())).await;
-        read!(reply, RenewAll).unwrap_or_else(|error: Error| {
-            let failed = |lease| Err(self.error(error.kind(), &Request::Renew(lease)));
-            leases.into_iter().map(failed).collect()
-        })
-    }
-
-    fn error(&self, kind: ErrorKind, request: &Request) -> Error {
-        let error = Error::new(kind, "injected fault").with_backend(self.capabilities().name());
-        let error = request.operation().into_iter().fold(error, Error::with_operation);
-        request.key().into_iter().fold(error, Error::with_key)
-    }
-}
-
-#[async_trait]
-impl<B: LockBackend> LockBackend for FaultBackend<B> {
-    fn capabilities(&self) -> Capabilities {
-        self.capabilities.clone().unwrap_or_else(|| self.inner.capabilities())
-    }
-
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        let outcome = self.exchange(Request::Acquire(claim.clone())).await;
-        self.faults.attempted([claim.id()]);
-        read!(outcome, Acquire)
-    }
-
-    /// Injects the fault that applies to a call on the first key.
-    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
-        let outcome = self.exchange(Request::AcquireAll(claims.to_vec())).await;
-        self.faults.attempted(claims.iter().map(Claim::id));
-        read!(outcome, AcquireAll)
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        read!(self.exchange(Request::Renew(lease.clone())).await, Renew)
-    }
-
     /// Counts each lease as one call. Leases with the same fault are renewed in one batch, as are
     /// the leases without a fault. The call returns after all batches have returned.
-    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
+    async fn renew_in_batches(&self, leases: &[Lease]) -> Vec<Result<Renewal, Error>> {
         let fault = |lease: &Lease| self.faults.next(Operation::Renew, Some(lease.key()));
         let faults: Vec<Option<Fault>> = leases.iter().map(fault).collect();
         let mut batches: Vec<(Option<Fault>, Vec<Lease>)> = Vec::new();
@@ -233,68 +192,55 @@ impl<B: LockBackend> LockBackend for FaultBackend<B> {
         faults.into_iter().map_while(next).collect()
     }
 
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        read!(self.exchange(Request::Release(lease.clone())).await, Release)
-    }
-
-    fn watch(&self, key: &LockKey) -> KeyWatch {
-        self.faults.watch(key, || self.inner.watch(key))
-    }
-
-    fn watch_claim(&self, claim: &Claim) -> KeyWatch {
-        self.faults.watch(claim.key(), || self.inner.watch_claim(claim))
-    }
-
-    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
-        self.faults.watch(lease.key(), || self.inner.watch_lease(lease))
-    }
-
-    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
-        read!(self.exchange(Request::Inspect(key.clone())).await, Inspect)
-    }
-
-    async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
-        read!(self.exchange(Request::List(prefix.to_owned(), after.map(str::to_owned))).await, List)
-    }
-
-    async fn force_release(
+    /// Renews `leases` in one batch. If the batch fails, the renewal of each lease fails.
+    async fn renew_batch(
         &self,
-        key: &LockKey,
-        only: Option<Fingerprint>,
-    ) -> Result<ForcedRelease, Error> {
-        read!(self.exchange(Request::ForceRelease(key.clone(), only)).await, ForceRelease)
+        fault: Option<Fault>,
+        leases: Vec<Lease>,
+    ) -> Vec<Result<Renewal, Error>> {
+        let reply = self.suffer(fault, Request::RenewAll(Cow::Borrowed(&leases))).await;
+        renewals_of(reply, &leases)
     }
 
-    async fn request_revocation(
-        &self,
-        key: &LockKey,
-        only: Option<Fingerprint>,
-    ) -> Result<Revocation, Error> {
-        read!(self.exchange(Request::Revoke(key.clone(), only)).await, Revoke)
+    fn error(&self, kind: ErrorKind, request: &Request<'_>) -> Error {
+        let store = Layer::capabilities(self);
+        let error = Error::new(kind, "injected fault").with_backend(store.name());
+        let error = error.with_operation(request.operation());
+        request.key().into_iter().fold(error, Error::with_key)
+    }
+}
+
+#[async_trait]
+impl<B: LockBackend> Layer for FaultBackend<B> {
+    fn inner(&self) -> &dyn LockBackend {
+        &*self.inner
     }
 
-    async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {
-        read!(self.exchange(Request::Standing(fresh)).await, Standing)
+    /// Injects the fault that applies to a request for the first key.
+    async fn request(&self, request: Request<'_>) -> Result<Reply, Error> {
+        if let Request::RenewAll(leases) = &request {
+            return Ok(self.renew_in_batches(leases).await.into());
+        }
+        let acquired: Vec<LeaseId> = request.claims().iter().map(Claim::id).collect();
+        let fault = self.faults.next(request.operation(), request.key());
+        let reply = self.suffer(fault, request).await;
+        self.faults.attempted(acquired);
+        reply
     }
 
-    async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
-        read!(self.exchange(Request::Enlist(enlistment.clone())).await, Enlist)
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities.clone().unwrap_or_else(|| self.inner.capabilities())
     }
 
-    async fn ping(&self) -> Result<(), Error> {
-        self.exchange(Request::Ping).await.map(drop)
+    fn watch(&self, subject: Subject<'_>) -> KeyWatch {
+        self.faults.watch(subject, &*self.inner)
     }
 
-    async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
-        read!(self.exchange(Request::Diagnose).await, Diagnose)
+    fn admin(&self) -> Option<&dyn StoreAdmin> {
+        self.inner.admin().filter(|_| self.has_facets).map(|_| self as _)
     }
 
-    fn disconnect(&self) {
-        self.inner.disconnect();
-    }
-
-    async fn close(&self) {
-        // `close` cannot report an error of a script.
-        drop(self.exchange(Request::Close).await);
+    fn member(&self) -> Option<&dyn Member> {
+        self.inner.member().filter(|_| self.has_facets).map(|_| self as _)
     }
 }

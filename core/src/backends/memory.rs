@@ -2,8 +2,9 @@
 
 mod machine;
 
-pub use machine::{Machine, Op, Outcome};
+pub use machine::Machine;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,13 +12,12 @@ use async_trait::async_trait;
 
 use crate::clock::{Clock, SystemClock};
 use crate::contract::backend::{
-    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Feature, Fencing, Fingerprint, KeyPage,
-    KeyWatch, KeyWatches, Lease, LockBackend, Release, Renewal, Standing, StoreId,
+    Attempt, AttemptAll, Capabilities, Claim, Feature, Fencing, Fingerprint, ForcedRelease,
+    Inspection, JoinRequest, KeyPage, KeyWatch, KeyWatches, Lease, LockBackend, Member,
+    MemberStatus, Release, Renewal, Reply, Request, Revocation, StoreAdmin, StoreId, Subject, Vote,
 };
-use crate::contract::error::{Error, ErrorKind};
-use crate::contract::inspection::Inspection;
+use crate::contract::error::Error;
 use crate::contract::key::LockKey;
-use crate::contract::outcome::{ForcedRelease, Revocation};
 use crate::sync::{Mutex, lock};
 
 /// A store in the memory of this process, for tests and for locks within one process.
@@ -79,25 +79,20 @@ impl MemoryBackend {
         self.lease_watches.notify_all();
     }
 
-    fn apply<T: TryFrom<Outcome>>(&self, op: Op<'_>) -> Result<T, Error> {
-        let (outcome, changed) = {
+    fn apply<T>(&self, request: Request<'_>) -> Result<T, Error>
+    where
+        T: TryFrom<Reply, Error = Reply>,
+    {
+        let (reply, has_changed) = {
             let mut machine = lock(&self.machine);
             let before = machine.changes();
-            let outcome = machine.apply(op, self.clock.now());
-            (outcome, machine.changes() != before)
+            let reply = machine.apply(&request, self.clock.now());
+            (reply, machine.changes() != before)
         };
-        if changed {
-            op.keys().for_each(|key| self.watches.notify(key.as_str()));
+        if has_changed {
+            request.keys().into_iter().for_each(|key| self.watches.notify(key.as_str()));
         }
-        if let Outcome::WrongType(key) = &outcome {
-            let claim = op.claims().iter().find(|claim| claim.key() == key);
-            return Err(claim.expect("only claims are of a kind").wrong_type());
-        }
-        if let Outcome::NotEnlisted(key) = &outcome {
-            let message = "the store is not, or is no longer, a member of this quorum";
-            return Err(Error::new(ErrorKind::Unavailable, message).with_key(key));
-        }
-        Ok(T::try_from(outcome).ok().expect("each operation has its own outcome"))
+        reply?.read()
     }
 }
 
@@ -105,48 +100,54 @@ impl MemoryBackend {
 impl LockBackend for MemoryBackend {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("memory", Fencing::Strict)
-            .with(Feature::ForceRelease)
-            .with(Feature::Inspect)
-            .with(Feature::List)
-            .with(Feature::Membership)
             .with(Feature::Push)
             .with(Feature::Queue)
-            .with(Feature::Revocation)
             .with(Feature::SpareTokens)
             .with(Feature::Together)
             .with(Feature::Units)
     }
 
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.apply(Op::TryAcquire(claim))
-    }
-
-    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
-        self.apply(Op::TryAcquireAll(claims))
+    async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        self.apply(Request::Acquire(Cow::Borrowed(claim)))
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.apply(Op::Renew(lease))
+        self.apply(Request::Renew(Cow::Borrowed(lease)))
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.apply(Op::Release(lease))
+        self.apply(Request::Release(Cow::Borrowed(lease)))
     }
 
-    fn watch(&self, key: &LockKey) -> KeyWatch {
-        self.watches.watch(key)
+    async fn acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
+        self.apply(Request::AcquireAll(Cow::Borrowed(claims)))
     }
 
-    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
-        self.lease_watches.watch(lease.key())
+    fn watch(&self, subject: Subject<'_>) -> KeyWatch {
+        match subject {
+            Subject::Lease(lease) => self.lease_watches.watch(lease.key()),
+            Subject::Key(_) | Subject::Claim(_) => self.watches.watch(subject.key()),
+        }
     }
 
+    fn admin(&self) -> Option<&dyn StoreAdmin> {
+        Some(self)
+    }
+
+    fn member(&self) -> Option<&dyn Member> {
+        Some(self)
+    }
+}
+
+#[async_trait]
+impl StoreAdmin for MemoryBackend {
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
-        self.apply(Op::Inspect(key))
+        self.apply(Request::Inspect(Cow::Borrowed(key)))
     }
 
     async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
-        self.apply(Op::List { prefix, after })
+        let (prefix, after) = (Cow::Borrowed(prefix), after.map(Cow::Borrowed));
+        self.apply(Request::List { prefix, after })
     }
 
     async fn force_release(
@@ -154,7 +155,7 @@ impl LockBackend for MemoryBackend {
         key: &LockKey,
         only: Option<Fingerprint>,
     ) -> Result<ForcedRelease, Error> {
-        let forced = self.apply(Op::ForceRelease(key, only))?;
+        let forced = self.apply(Request::ForceRelease(Cow::Borrowed(key), only))?;
         self.lease_watches.notify(key.as_str());
         Ok(forced)
     }
@@ -164,17 +165,28 @@ impl LockBackend for MemoryBackend {
         key: &LockKey,
         only: Option<Fingerprint>,
     ) -> Result<Revocation, Error> {
-        let revocation = self.apply(Op::RequestRevocation(key, only))?;
+        let revocation = self.apply(Request::RequestRevocation(Cow::Borrowed(key), only))?;
         self.lease_watches.notify(key.as_str());
         Ok(revocation)
     }
+}
 
-    async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {
-        self.apply(Op::Standing(fresh))
+#[async_trait]
+impl Member for MemoryBackend {
+    async fn status(&self, fresh: StoreId) -> Result<MemberStatus, Error> {
+        self.apply(Request::Status(fresh))
     }
 
-    async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
-        self.apply(Op::Enlist(enlistment))
+    async fn join(&self, request: &JoinRequest) -> Result<MemberStatus, Error> {
+        self.apply(Request::Join(Cow::Borrowed(request)))
+    }
+
+    async fn vote(&self, vote: &Vote) -> Result<Attempt, Error> {
+        self.apply(Request::Vote(Cow::Borrowed(vote)))
+    }
+
+    async fn raise(&self, lease: &Lease, min_token: u64) -> Result<Renewal, Error> {
+        self.apply(Request::Raise(Cow::Borrowed(lease), min_token))
     }
 }
 

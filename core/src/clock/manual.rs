@@ -29,7 +29,7 @@ use super::{Clock, Instant, Sleep};
 /// let clock = ManualClock::new();
 /// let store = MemoryBackend::with_clock(clock.clone());
 /// let lease = Lease::new(&LockKey::new("invoice:42")?, Duration::from_secs(10));
-/// store.try_acquire(&Claim::new(lease.clone())).await?;
+/// store.acquire(&Claim::new(lease.clone())).await?;
 ///
 /// clock.advance(Duration::from_secs(9));
 /// assert_eq!(store.renew(&lease).await?, Renewal::Renewed);

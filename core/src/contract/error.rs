@@ -108,22 +108,21 @@ pub enum ErrorKind {
 #[non_exhaustive]
 pub enum Operation {
     /// Acquiring a lease with
-    /// [`LockBackend::try_acquire`](crate::backend::LockBackend::try_acquire), or waiting for a
-    /// lease.
+    /// [`LockBackend::acquire`](crate::backend::LockBackend::acquire), or waiting for a lease.
     Acquire,
     /// Connecting to the store.
     Connect,
-    /// Checking the servers with [`LockBackend::diagnose`](crate::backend::LockBackend::diagnose).
+    /// Checking the servers with [`StoreAdmin::diagnose`](crate::backend::StoreAdmin::diagnose).
     Diagnose,
-    /// Joining a quorum with [`LockBackend::standing`](crate::backend::LockBackend::standing) or
-    /// [`LockBackend::enlist`](crate::backend::LockBackend::enlist).
-    Enlist,
     /// Ending leases with
-    /// [`LockBackend::force_release`](crate::backend::LockBackend::force_release).
+    /// [`StoreAdmin::force_release`](crate::backend::StoreAdmin::force_release).
     ForceRelease,
-    /// Inspecting a key with [`LockBackend::inspect`](crate::backend::LockBackend::inspect).
+    /// Inspecting a key with [`StoreAdmin::inspect`](crate::backend::StoreAdmin::inspect).
     Inspect,
-    /// Listing keys with [`LockBackend::list`](crate::backend::LockBackend::list).
+    /// Joining a quorum with [`Member::status`](crate::backend::Member::status) or
+    /// [`Member::join`](crate::backend::Member::join).
+    Join,
+    /// Listing keys with [`StoreAdmin::list`](crate::backend::StoreAdmin::list).
     List,
     /// Checking the store with [`LockBackend::ping`](crate::backend::LockBackend::ping).
     Ping,
@@ -133,8 +132,8 @@ pub enum Operation {
     /// or [`LockBackend::renew_all`](crate::backend::LockBackend::renew_all).
     Renew,
     /// Requesting a revocation with
-    /// [`LockBackend::request_revocation`](crate::backend::LockBackend::request_revocation).
-    Revoke,
+    /// [`StoreAdmin::request_revocation`](crate::backend::StoreAdmin::request_revocation).
+    RequestRevocation,
     /// Running work under the lock.
     Run,
     /// Shutting down the client with [`LockClient::shutdown`](crate::LockClient::shutdown).
@@ -193,6 +192,12 @@ impl Error {
     #[must_use]
     pub fn with_key(mut self, key: &LockKey) -> Self {
         self.0.key.get_or_insert_with(|| key.clone());
+        self
+    }
+
+    /// Replaces the key.
+    pub(crate) fn of_key(mut self, key: &LockKey) -> Self {
+        self.0.key = Some(key.clone());
         self
     }
 
@@ -329,7 +334,7 @@ impl fmt::Display for Operation {
         f.write_str(match self {
             Self::Acquire => "acquire",
             Self::Connect => "connect",
-            Self::Enlist => "join the quorum",
+            Self::Join => "join the quorum",
             Self::ForceRelease => "force release",
             Self::Inspect => "inspect",
             Self::List => "list keys",
@@ -337,7 +342,7 @@ impl fmt::Display for Operation {
             Self::Ping => "ping",
             Self::Release => "release",
             Self::Renew => "renew",
-            Self::Revoke => "request revocation of",
+            Self::RequestRevocation => "request revocation of",
             Self::Run => "run",
             Self::Shutdown => "shut down",
         })

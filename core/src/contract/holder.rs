@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use humantime::format_duration;
 
-use crate::contract::backend::{Fingerprint, Share};
+use crate::contract::backend::{Fingerprint, Mode};
 use crate::contract::description::Description;
 
 /// The public information about a current lease: who holds the lease, how many units it covers, and
@@ -28,9 +28,9 @@ pub struct Holder {
 ///
 /// ```
 /// use leasehold_core::LockKind;
-/// use leasehold_core::backend::Share;
+/// use leasehold_core::backend::Mode;
 ///
-/// assert_eq!(LockKind::of(Share::Whole), LockKind::Mutex);
+/// assert_eq!(LockKind::of(Mode::Exclusive), LockKind::Mutex);
 /// assert_eq!(LockKind::Mutex.name(), "mutex");
 /// ```
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -53,14 +53,14 @@ pub enum LockKind {
 }
 
 impl LockKind {
-    /// Returns the type of lock that a claim for `share` acquires.
-    pub fn of(share: Share) -> Self {
-        match share {
-            Share::Whole => Self::Mutex,
-            Share::Units { units: u32::MAX, .. } => Self::Writer,
-            Share::Units { limit: u32::MAX, .. } => Self::Reader,
-            Share::Units { limit: 1, .. } => Self::Election,
-            Share::Units { .. } => Self::Permits,
+    /// Returns the type of lock that a claim for `mode` acquires.
+    pub fn of(mode: Mode) -> Self {
+        match mode {
+            Mode::Exclusive => Self::Mutex,
+            Mode::Units { units: u32::MAX, .. } => Self::Writer,
+            Mode::Units { limit: u32::MAX, .. } => Self::Reader,
+            Mode::Units { limit: 1, .. } => Self::Election,
+            Mode::Units { .. } => Self::Permits,
         }
     }
 
@@ -113,8 +113,8 @@ impl Holder {
 
     /// Sets the lock type and the number of units that the holder uses.
     #[must_use]
-    pub fn with_share(mut self, share: Share) -> Self {
-        (self.units, self.kind) = (share.units(), Some(LockKind::of(share)));
+    pub fn with_mode(mut self, mode: Mode) -> Self {
+        (self.units, self.kind) = (mode.units(), Some(LockKind::of(mode)));
         self
     }
 
@@ -241,7 +241,7 @@ pub(crate) fn permits(kind: Option<LockKind>, units: u32) -> Option<String> {
     }
 }
 
-/// Formats a time in whole seconds, in its two largest units, such as `3m 2s`.
+/// Formats a time in whole seconds, in its two largest units that are not zero, such as `3m 2s`.
 fn rough(time: Duration) -> String {
     let time = format_duration(Duration::from_secs(time.as_secs())).to_string();
     let units: Vec<_> = time.split(' ').take(2).collect();
@@ -261,7 +261,7 @@ mod tests {
 
         let holder = holder
             .with_description(Description::new("vm/31219").ok())
-            .with_share(Share::Units { units: 3, limit: 4 })
+            .with_mode(Mode::Units { units: 3, limit: 4 })
             .with_token(Some(42))
             .with_held_for(Some(Duration::from_secs(3_725)));
         assert_eq!(

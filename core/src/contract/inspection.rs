@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::contract::backend::{Fingerprint, Share};
+use crate::contract::backend::{Fingerprint, Mode};
 use crate::contract::description::Description;
 use crate::contract::error::Error;
 use crate::contract::holder::{Holder, LockKind, label, permits};
@@ -34,10 +34,10 @@ pub struct Waiter {
 }
 
 impl Waiter {
-    /// Creates a waiter that requests `share`. `fingerprint` identifies the lease that the waiter
+    /// Creates a waiter that requests `mode`. `fingerprint` identifies the lease that the waiter
     /// requests.
-    pub fn new(fingerprint: Fingerprint, share: Share) -> Self {
-        let (kind, units) = (LockKind::of(share), share.units());
+    pub fn new(fingerprint: Fingerprint, mode: Mode) -> Self {
+        let (kind, units) = (LockKind::of(mode), mode.units());
         Self { fingerprint, description: None, kind, units }
     }
 
@@ -80,7 +80,12 @@ impl fmt::Display for Waiter {
 
 /// The state of a key on one member of a quorum.
 ///
-/// See [`Quorum`](crate::quorum::Quorum) for an example that builds a quorum of three members.
+/// ```
+/// use leasehold_core::backend::{Inspection, MemberView};
+///
+/// let view = MemberView::new("eu-1", true, Ok(&Inspection::free()));
+/// assert!(view.inspection().is_ok_and(|inspection| !inspection.is_held()));
+/// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct MemberView {
     name: String,

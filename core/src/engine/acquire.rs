@@ -19,7 +19,8 @@ use futures_util::future::join_all;
 pub(crate) use self::pending::PendingLease;
 use crate::clock::{self, Clock, Instant};
 use crate::contract::backend::{
-    Attempt, AttemptAll, CalledBy, Claim, Contention, Grant, KeyWatch, LockBackend, Operation,
+    Attempt, AttemptAll, Claim, Contention, Grant, KeyWatch, LockBackend, Operation, Patience,
+    Subject, WokenBy,
 };
 use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
@@ -95,7 +96,7 @@ pub(crate) fn acquire<'a>(
     let (backend, reaper, clock) = (upkeep.backend(), upkeep.reaper(), upkeep.clock());
     // Subscribe before the first attempt, so that no release between the attempt and the wait is
     // missed.
-    let watch = backend.watch_claim(&claims[0]);
+    let watch = backend.watch(Subject::Claim(&claims[0]));
     let started = clock.now();
     let acquisition = Acquisition {
         backend,
@@ -292,8 +293,8 @@ impl Acquisition<'_, '_, '_> {
             },
             Some(Ok(Answer::Held(key, contention))) => {
                 self.doubt |= self.keeps_place(&contention, sent_at);
-                self.is_called = contention.called_by().is_some();
-                self.watch.heed(contention.called_by().unwrap_or(CalledBy::Key));
+                self.is_called = contention.woken_by().is_some();
+                self.watch.set_woken_by(contention.woken_by().unwrap_or(WokenBy::Key));
                 self.settle_unless_in_doubt();
                 self.answered_at = now;
                 self.outage_pauses = Retry::default().pauses();
@@ -319,7 +320,11 @@ impl Acquisition<'_, '_, '_> {
     fn keeps_place(&mut self, contention: &Contention, sent_at: Instant) -> bool {
         // The store does not queue a request for several keys.
         let [claim] = self.claims else { return false };
-        let Some(place) = claim.place().or(contention.place()) else { return false };
+        let place = match claim.patience() {
+            Patience::Queues(time) => Some(time),
+            Patience::Waits | Patience::Leaves => contention.queue_entry(),
+        };
+        let Some(place) = place else { return false };
         self.place_due = deadline::renewal_due(sent_at, place);
         true
     }
@@ -419,7 +424,7 @@ enum Answer {
 /// Sends one request for all `claims`.
 async fn ask(backend: &dyn LockBackend, claims: &[Claim]) -> Result<Answer, Error> {
     let [claim] = claims else {
-        return match backend.try_acquire_all(claims).await? {
+        return match backend.acquire_all(claims).await? {
             AttemptAll::Granted(grants) if grants.len() != claims.len() => {
                 let message = "the number of granted leases differs from the number requested";
                 Err(Error::new(ErrorKind::Unexpected, message))
@@ -428,7 +433,7 @@ async fn ask(backend: &dyn LockBackend, claims: &[Claim]) -> Result<Answer, Erro
             AttemptAll::Held { key, contention } => Ok(Answer::Held(key, contention)),
         };
     };
-    Ok(match backend.try_acquire(claim).await? {
+    Ok(match backend.acquire(claim).await? {
         Attempt::Granted(grant) => Answer::Granted(Few::One(grant)),
         Attempt::Held(contention) => Answer::Held(claim.key().clone(), contention),
     })

@@ -20,7 +20,7 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use crate::clock::{self, Clock, Instant};
-use crate::contract::backend::{KeyWatch, Lease, Operation, Replaced, Share, Tenure};
+use crate::contract::backend::{KeyWatch, Lease, Mode, Operation, Replaced, Tenure};
 use crate::contract::description::Description;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::holder::Holder;
@@ -306,8 +306,8 @@ impl Hold {
         is_owed && self.wanted(&lock(&self.state)).tenure() == Tenure::Kept
     }
 
-    pub(crate) fn share(&self) -> Share {
-        self.wanted(&lock(&self.state)).share()
+    pub(crate) fn mode(&self) -> Mode {
+        self.wanted(&lock(&self.state)).mode()
     }
 
     /// Returns the lease's description. If the description was changed, the next renewal stores the
@@ -324,7 +324,7 @@ impl Hold {
         Holder::new(lease.id().fingerprint())
             .with_description(lease.description().cloned())
             .with_remaining(Some(remaining))
-            .with_share(lease.share())
+            .with_mode(lease.mode())
             .with_token(Some(self.token + u64::from(state.term.0)))
     }
 
@@ -377,23 +377,23 @@ impl Hold {
 
     /// Adds a guard for the owner in this term. Returns `false` if the owner no longer has a guard.
     ///
-    /// The lease must have at least the requested share. A reader cannot become a writer, because
+    /// The lease must have at least the requested units. A reader cannot become a writer, because
     /// two readers that tried would wait for each other.
     pub(crate) fn enter_again(
         &self,
         term: Term,
-        share: Share,
+        mode: Mode,
         limit: u32,
         now: Instant,
     ) -> Result<bool, Error> {
         self.update(now, |state| match state.phase {
             _ if state.depth == 0 || state.term != term => Ok(false),
             Phase::Lost(reason) => Err(Error::lost(reason)),
-            _ if share.is_whole() != self.wanted(state).share().is_whole() => {
+            _ if mode.is_mutex() != self.wanted(state).mode().is_mutex() => {
                 let message = "the owner already holds the key as a lock of another type";
                 Err(Error::new(ErrorKind::WrongType, message))
             }
-            _ if share.units() > self.wanted(state).share().units() => {
+            _ if mode.units() > self.wanted(state).mode().units() => {
                 let message = "the owner holds the lock for reading and cannot upgrade to writing, because two upgrading readers would wait for each other; release the read guard first";
                 Err(Error::new(ErrorKind::WouldDeadlock, message))
             }
@@ -416,7 +416,7 @@ impl Hold {
     /// full share.
     pub(crate) fn start_sharing(
         &self,
-        reduced: impl FnOnce(Share) -> Result<Share, Error>,
+        reduced: impl FnOnce(Mode) -> Result<Mode, Error>,
         now: Instant,
     ) -> Result<Option<Turn<Self>>, Error> {
         self.update(now, |state| match state.phase {
@@ -427,8 +427,8 @@ impl Hold {
             }
             _ => {
                 let wanted = self.wanted(state).clone();
-                let share = reduced(wanted.share())?;
-                let shared = wanted.with_share(share);
+                let mode = reduced(wanted.mode())?;
+                let shared = wanted.with_mode(mode);
                 state.amended = Some(Box::new(shared));
                 Ok(state.turn.take())
             }

@@ -11,7 +11,7 @@ use std::task::Poll;
 use tokio::task::coop;
 
 use crate::clock::{Clock, Instant};
-use crate::contract::backend::{LockBackend, Operation};
+use crate::contract::backend::{LockBackend, Operation, StoreAdmin, unsupported};
 use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::try_lock_error::TryLockError;
@@ -189,17 +189,17 @@ impl Engine {
     async fn enter(&self, requests: &[LockRequest<'_>], call: &Call<'_>) -> Result<Entered, Error> {
         let upkeep = &self.upkeep;
         for request in requests.iter().filter(|request| !request.wait.is_once()) {
-            if runs::keep_out(upkeep, request.key, request.share, request.owner) {
+            if runs::keep_out(upkeep, request.key, request.mode, request.owner) {
                 let message =
                     "the caller already holds this lock, so the call would wait for itself";
                 return Err(Error::new(ErrorKind::WouldDeadlock, message).with_key(request.key));
             }
         }
-        let [request @ LockRequest { key, share, wait, owner: Some(owner), .. }] = requests else {
+        let [request @ LockRequest { key, mode, wait, owner: Some(owner), .. }] = requests else {
             return Ok(Entered::First(None));
         };
         let limit = request.options.reentry_limit;
-        let enter = pin!(upkeep.holds().enter(key, *owner, *share, limit, *wait, self.clock()));
+        let enter = pin!(upkeep.holds().enter(key, *owner, *mode, limit, *wait, self.clock()));
         let enter = self.unless_closing(enter);
         Ok(match call.queueing(pin!(enter)).await? {
             Some(Entry::First(first)) => Entered::First(Some(first)),
@@ -272,7 +272,7 @@ impl Engine {
     ) -> Arc<Hold> {
         let (watchdog, answered_at) = (self.upkeep.watchdog(), granted.answered_at);
         let told = (self.upkeep.events(), request.kind);
-        let hold = asker.granted(request.share, |turn| {
+        let hold = asker.granted(request.mode, |turn| {
             let alarm = Arc::clone(watchdog.alarm());
             Hold::new(granted, request.owner, request.options, turn, alarm, told)
         });
@@ -369,6 +369,12 @@ impl Engine {
     pub(crate) fn store(&self) -> Result<&dyn LockBackend, Error> {
         self.upkeep.process().check()?;
         Ok(self.upkeep.backend())
+    }
+
+    /// Returns the store's operations for operators, or the error for `operation`.
+    pub(crate) fn admin(&self, operation: Operation) -> Result<&dyn StoreAdmin, Error> {
+        let store = self.store()?;
+        store.admin().ok_or_else(|| unsupported(&store.capabilities(), operation))
     }
 
     pub(crate) fn events(&self) -> &Events {

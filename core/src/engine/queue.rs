@@ -75,8 +75,8 @@ impl<H: Held> LocalQueue<H> {
         tries: &mut Tries,
         clock: &dyn Clock,
     ) -> Result<Next<H>, Error> {
-        let LockRequest { wait, share, options, .. } = *request;
-        if wait.is_once() && !share.is_whole() {
+        let LockRequest { wait, mode, options, .. } = *request;
+        if wait.is_once() && !mode.is_mutex() {
             // A small request may succeed while another caller waits for many units, and only the
             // store can decide this.
             return Ok(Next::Ask(Asker::Alone));

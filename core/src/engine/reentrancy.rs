@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
 use crate::clock::{self, Clock};
-use crate::contract::backend::Share;
+use crate::contract::backend::Mode;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::contract::owner::OwnerId;
@@ -59,7 +59,7 @@ impl HoldTable {
     /// but still has guards, because a new lease would hide the loss from the surrounding code.
     /// Returns [`ErrorKind::ReentryLimit`](crate::ErrorKind::ReentryLimit) if the owner has `limit`
     /// guards, and [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if the owner holds
-    /// a smaller share of the key.
+    /// fewer units of the key than it requests.
     ///
     /// # Cancel safety
     ///
@@ -68,7 +68,7 @@ impl HoldTable {
         self: &Arc<Self>,
         key: &LockKey,
         owner: OwnerId,
-        share: Share,
+        mode: Mode,
         limit: u32,
         wait: Wait,
         clock: &dyn Clock,
@@ -91,7 +91,7 @@ impl HoldTable {
         };
         let (hold, term) = &*slot;
         if let Some(hold) = hold.upgrade()
-            && hold.enter_again(*term, share, limit, clock.now())?
+            && hold.enter_again(*term, mode, limit, clock.now())?
         {
             return Ok(Some(Entry::Again(hold, *term)));
         }
@@ -158,7 +158,7 @@ mod tests {
         let table = Arc::new(HoldTable::default());
         let (key, owner) = (LockKey::new("k").unwrap(), OwnerId::new());
         let clock = TokioClock::new();
-        let enter = |wait| table.enter(&key, owner, Share::Whole, 9, wait, &clock);
+        let enter = |wait| table.enter(&key, owner, Mode::Exclusive, 9, wait, &clock);
         let Some(Entry::First(entering)) = enter(Wait::lasting(None, ZERO)).await.unwrap() else {
             panic!()
         };
@@ -177,7 +177,7 @@ mod tests {
         let (key, owner) = (LockKey::new("k").unwrap(), OwnerId::new());
         let (clock, ttl) = (TokioClock::new(), Duration::from_secs(30));
         let entered = table
-            .enter(&key, owner, Share::Whole, 9, Wait::lasting(None, ZERO), &clock)
+            .enter(&key, owner, Mode::Exclusive, 9, Wait::lasting(None, ZERO), &clock)
             .await
             .unwrap();
         let Some(Entry::First(entering)) = entered else { panic!() };
@@ -206,7 +206,8 @@ mod tests {
         let table = Arc::new(HoldTable::default());
         let (key, owner) = (LockKey::new("k").unwrap(), OwnerId::new());
         let clock = TokioClock::new();
-        let enter = || table.enter(&key, owner, Share::Whole, 9, Wait::lasting(None, ZERO), &clock);
+        let enter =
+            || table.enter(&key, owner, Mode::Exclusive, 9, Wait::lasting(None, ZERO), &clock);
         let first = enter().await.unwrap();
         let waiting = enter().now_or_never();
         assert!(waiting.is_none());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::contract::backend::{Claim, Lease, Patience, Share};
+use crate::contract::backend::{Claim, Lease, Mode, Patience};
 use crate::contract::key::LockKey;
 use crate::contract::owner::OwnerId;
 use crate::engine::wait::Wait;
@@ -14,7 +14,7 @@ use crate::options::LockOptions;
 pub(crate) struct LockRequest<'a> {
     pub(crate) key: &'a LockKey,
     pub(crate) options: &'a Arc<LockOptions>,
-    pub(crate) share: Share,
+    pub(crate) mode: Mode,
     /// The lock type to report in events.
     pub(crate) kind: AskedKind,
     /// Whether the caller always joins the store's queue while it waits.
@@ -35,7 +35,7 @@ impl LockRequest<'_> {
         let options = self.options;
         let lease = Lease::new(self.key, options.first_ttl() + options.lock_delay)
             .with_tenure(options.tenure())
-            .with_share(self.share)
+            .with_mode(self.mode)
             .with_description(options.description.clone());
         let patience = if self.wait.is_once() {
             Patience::Leaves
@@ -50,6 +50,6 @@ impl LockRequest<'_> {
     /// Returns how many additional tokens the caller can use. Returns 0 if the lease cannot be
     /// handed off.
     fn spare_tokens(&self) -> u32 {
-        if self.share.is_whole() { self.options.spare_tokens() } else { 0 }
+        if self.mode.is_mutex() { self.options.spare_tokens() } else { 0 }
     }
 }

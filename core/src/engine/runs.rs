@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::contract::backend::Share;
+use crate::contract::backend::Mode;
 use crate::contract::key::LockKey;
 use crate::contract::owner::OwnerId;
 use crate::engine::hold::Hold;
@@ -46,20 +46,20 @@ fn and(inner: impl Iterator<Item = Run>) -> Vec<Run> {
     runs
 }
 
-/// Returns whether the caller runs under a lock of this client that excludes `share` of `key`, so
+/// Returns whether the caller runs under a lock of this client that excludes `mode` of `key`, so
 /// that the caller would wait for itself.
 pub(crate) fn keep_out(
     upkeep: &Arc<Upkeep>,
     key: &LockKey,
-    share: Share,
+    mode: Mode,
     owner: Option<OwnerId>,
 ) -> bool {
     let client = identity(upkeep);
     let keeps_out = |run: &Run| {
-        let (held, by) = (run.hold.share(), run.hold.owner());
+        let (held, by) = (run.hold.mode(), run.hold.owner());
         run.client == client
             && run.hold.lease().key() == key
-            && is_full(held, share)
+            && is_full(held, mode)
             // An owner can lock its own locks again.
             && (by.is_none() || by != owner)
             && !run.hold.is_over(upkeep.now())
@@ -69,13 +69,13 @@ pub(crate) fn keep_out(
 
 /// Returns whether `held` does not leave enough capacity for `wanted`. Locks of different kinds do
 /// not wait for each other.
-fn is_full(held: Share, wanted: Share) -> bool {
+fn is_full(held: Mode, wanted: Mode) -> bool {
     match (held, wanted) {
-        (Share::Whole, Share::Whole) => true,
-        (Share::Units { units: held, .. }, Share::Units { units, limit }) => {
+        (Mode::Exclusive, Mode::Exclusive) => true,
+        (Mode::Units { units: held, .. }, Mode::Units { units, limit }) => {
             u64::from(held) + u64::from(units) > u64::from(limit)
         }
-        (Share::Whole, Share::Units { .. }) | (Share::Units { .. }, Share::Whole) => false,
+        (Mode::Exclusive, Mode::Units { .. }) | (Mode::Units { .. }, Mode::Exclusive) => false,
     }
 }
 

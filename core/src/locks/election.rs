@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::contract::backend::{Operation, Share};
+use crate::contract::backend::{Mode, Operation};
 use crate::contract::description::Description;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
@@ -79,9 +79,9 @@ use crate::options::LockOptions;
 #[derive(Clone, Debug)]
 pub struct Election(Face);
 
-/// A leader's share, which is the only unit of the key. For a lease of the whole key, a store
+/// The mode of a leader, which holds the only unit of the key. For an exclusive lease, a store
 /// compares the complete stored value, so the lease's description could never change.
-const LEADER: Share = Share::Units { units: 1, limit: 1 };
+const LEADER: Mode = Mode::Units { units: 1, limit: 1 };
 
 impl Election {
     pub(crate) fn new(

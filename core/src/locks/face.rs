@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::contract::backend::{Capabilities, Feature, Share};
+use crate::contract::backend::{Capabilities, Feature, Mode, Operation};
 use crate::contract::description::Description;
 use crate::contract::error::Error;
 use crate::contract::inspection::Inspection;
@@ -44,7 +44,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    fn check(self, store: &Capabilities) -> Result<(), Error> {
+    fn check(self, store: &Capabilities, has_admin: bool) -> Result<(), Error> {
         match self {
             Self::Mutex => Ok(()),
             Self::RwLock => {
@@ -53,8 +53,9 @@ impl Kind {
             }
             Self::Semaphore => options::check_feature(Feature::Units, "semaphores", store),
             Self::Election => {
-                let needed = [Feature::Units, Feature::Queue, Feature::Inspect];
-                needed.into_iter().try_for_each(|f| options::check_feature(f, "elections", store))
+                options::check_feature(Feature::Units, "elections", store)?;
+                options::check_feature(Feature::Queue, "elections", store)?;
+                options::check_support(has_admin, "elections", store)
             }
         }
     }
@@ -67,10 +68,10 @@ impl Kind {
         matches!(self, Self::RwLock | Self::Election)
     }
 
-    fn named(self, share: Share) -> AskedKind {
+    fn named(self, mode: Mode) -> AskedKind {
         match self {
             Self::Mutex => AskedKind::Mutex,
-            Self::RwLock => AskedKind::of_rw_lock(share),
+            Self::RwLock => AskedKind::of_rw_lock(mode),
             Self::Semaphore => AskedKind::Permits,
             Self::Election => AskedKind::Election,
         }
@@ -84,8 +85,9 @@ impl Face {
         options: Arc<LockOptions>,
         kind: Kind,
     ) -> Result<Self, Error> {
-        let store = engine.backend().capabilities();
-        let possible = kind.check(&store).and_then(|()| options.validate(&store));
+        let backend = engine.backend();
+        let (store, has_admin) = (backend.capabilities(), backend.admin().is_some());
+        let possible = kind.check(&store, has_admin).and_then(|()| options.validate(&store));
         possible.map_err(|error| error.with_key(&key))?;
         Ok(Self { engine, key, options, kind })
     }
@@ -131,11 +133,11 @@ impl Face {
     #[inline]
     pub(crate) fn lock(
         &self,
-        share: Share,
+        mode: Mode,
         owner: Option<OwnerId>,
     ) -> impl Future<Output = Result<LockGuard, Error>> {
         let asked_at = self.engine.now();
-        let request = self.request(share, owner, Wait::lasting(self.options.wait, asked_at));
+        let request = self.request(mode, owner, Wait::lasting(self.options.wait, asked_at));
         let in_time = move |outcome: Outcome| outcome.of_one().in_time(&self.engine, asked_at);
         self.engine.lock(Few::One(request), in_time)
     }
@@ -143,42 +145,42 @@ impl Face {
     #[inline]
     pub(crate) fn try_lock(
         &self,
-        share: Share,
+        mode: Mode,
         owner: Option<OwnerId>,
     ) -> impl Future<Output = Result<LockGuard, TryLockError>> {
-        let request = self.request(share, owner, Wait::once(self.engine.now()));
+        let request = self.request(mode, owner, Wait::once(self.engine.now()));
         self.engine.lock(Few::One(request), |outcome| outcome.of_one().or_busy())
     }
 
     #[inline]
     pub(crate) fn try_lock_for(
         &self,
-        share: Share,
+        mode: Mode,
         owner: Option<OwnerId>,
         wait: Duration,
     ) -> impl Future<Output = Result<LockGuard, TryLockError>> {
-        let request = self.request(share, owner, Wait::lasting(Some(wait), self.engine.now()));
+        let request = self.request(mode, owner, Wait::lasting(Some(wait), self.engine.now()));
         self.engine.lock(Few::One(request), |outcome| outcome.of_one().or_busy())
     }
 
     #[inline]
     pub(crate) fn try_lock_until(
         &self,
-        share: Share,
+        mode: Mode,
         owner: Option<OwnerId>,
         instant: Instant,
     ) -> impl Future<Output = Result<LockGuard, TryLockError>> {
-        self.try_lock_for(share, owner, instant.since(self.engine.now()))
+        self.try_lock_for(mode, owner, instant.since(self.engine.now()))
     }
 
     /// Acquires the lock without an owner. Several requests can share the same `wait`.
     #[inline]
     pub(crate) fn lock_within(
         &self,
-        share: Share,
+        mode: Mode,
         wait: Wait,
     ) -> impl Future<Output = Result<Locked, Error>> {
-        self.engine.lock(Few::One(self.request(share, None, wait)), |outcome| Ok(outcome.of_one()))
+        self.engine.lock(Few::One(self.request(mode, None, wait)), |outcome| Ok(outcome.of_one()))
     }
 
     pub(crate) async fn is_locked(&self) -> Result<bool, Error> {
@@ -186,18 +188,18 @@ impl Face {
     }
 
     pub(crate) async fn inspect(&self) -> Result<Inspection, Error> {
-        self.engine.store()?.inspect(&self.key).await
+        self.engine.admin(Operation::Inspect)?.inspect(&self.key).await
     }
 
     /// Creates the request that the engine's stages process.
     pub(crate) fn request(
         &self,
-        share: Share,
+        mode: Mode,
         owner: Option<OwnerId>,
         wait: Wait,
     ) -> LockRequest<'_> {
         let (key, options, queues) = (&self.key, &self.options, self.kind.queues());
-        LockRequest { key, options, share, kind: self.kind.named(share), queues, owner, wait }
+        LockRequest { key, options, mode, kind: self.kind.named(mode), queues, owner, wait }
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tracing::{Instrument, Span};
 
 use crate::clock::{self, Instant};
-use crate::contract::backend::{Lease, Operation, Share};
+use crate::contract::backend::{Lease, Mode, Operation};
 use crate::contract::description::Description;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::holder::Holder;
@@ -116,7 +116,7 @@ impl LockGuard {
 
     /// Returns the number of permits that the guard holds, which is 1 for a mutex or a reader.
     pub fn units(&self) -> u32 {
-        self.hold.share().units()
+        self.hold.mode().units()
     }
 
     /// Returns the instant, on the client's [clock](crate::clock::Clock), at which the lease is
@@ -529,12 +529,12 @@ impl LockGuard {
     /// This method is cancel safe. If the future is dropped, the next renewal returns the permits
     /// to the semaphore.
     pub async fn give_back(&self, permits: u32) -> Result<(), Error> {
-        self.reduce(|share| match share {
-            Share::Units { units, limit } if limit < u32::MAX && (1..units).contains(&permits) => {
-                Ok(Share::Units { units: units - permits, limit })
+        self.reduce(|mode| match mode {
+            Mode::Units { units, limit } if limit < u32::MAX && (1..units).contains(&permits) => {
+                Ok(Mode::Units { units: units - permits, limit })
             }
-            share => {
-                let message = format!("cannot give back {permits} of {} permits; at least one must be given back and at least one kept", share.units());
+            mode => {
+                let message = format!("cannot give back {permits} of {} permits; at least one must be given back and at least one kept", mode.units());
                 Err(Error::new(ErrorKind::Invalid, message))
             }
         })
@@ -601,20 +601,17 @@ impl LockGuard {
     /// Turns a writer's lease into a reader's lease. Other readers can then acquire the lock
     /// immediately.
     pub(crate) async fn share_with_readers(&self) -> Result<(), Error> {
-        self.reduce(|_| Ok(Share::READER)).await
+        self.reduce(|_| Ok(Mode::READER)).await
     }
 
-    /// Reduces the lease to the share that `reduced` returns. Other callers can acquire the
+    /// Reduces the lease to the mode that `reduced` returns. Other callers can acquire the
     /// released part immediately.
-    async fn reduce(
-        &self,
-        reduced: impl FnOnce(Share) -> Result<Share, Error>,
-    ) -> Result<(), Error> {
+    async fn reduce(&self, reduced: impl FnOnce(Mode) -> Result<Mode, Error>) -> Result<(), Error> {
         self.check_process(Operation::Renew)?;
         let sharing = self.hold.start_sharing(reduced, self.upkeep.now());
         drop(sharing.map_err(|error| error.with_key(self.key()))?);
         match self.amend(|lease| lease).await {
-            // Later renewals request the reduced share.
+            // Later renewals request the reduced mode.
             Err(error) if error.is_retryable() => Ok(()),
             amended => amended,
         }

@@ -14,7 +14,7 @@ use futures_util::FutureExt;
 
 use self::guard::lost_error;
 use crate::clock::{self, Instant};
-use crate::contract::backend::{Feature, Operation, Share};
+use crate::contract::backend::{Feature, Mode, Operation};
 use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::{IntoKey, LockKey};
@@ -88,7 +88,7 @@ pub struct MultiLock {
     engine: Arc<Engine>,
     options: Arc<LockOptions>,
     /// Sorted by key, because every caller must acquire the parts in this order.
-    parts: BTreeMap<LockKey, (Face, Share)>,
+    parts: BTreeMap<LockKey, (Face, Mode)>,
 }
 
 impl MultiLock {
@@ -123,7 +123,7 @@ impl MultiLock {
     /// support one of the options.
     pub fn mutex(self, key: impl IntoKey) -> Result<Self, Error> {
         let face = self.face(key.into_key()?, Kind::Mutex)?;
-        self.with(face, Share::Whole)
+        self.with(face, Mode::Exclusive)
     }
 
     /// Adds a mutex for each key in `keys`.
@@ -144,7 +144,7 @@ impl MultiLock {
     /// support reader-writer locks or one of the options.
     pub fn read(self, key: impl IntoKey) -> Result<Self, Error> {
         let face = self.face(key.into_key()?, Kind::RwLock)?;
-        self.with(face, Share::READER)
+        self.with(face, Mode::READER)
     }
 
     /// Adds the write lock of the [reader-writer lock](crate::LockClient::rw_lock) named `key`.
@@ -154,7 +154,7 @@ impl MultiLock {
     /// Returns the same errors as [`read`](Self::read).
     pub fn write(self, key: impl IntoKey) -> Result<Self, Error> {
         let face = self.face(key.into_key()?, Kind::RwLock)?;
-        self.with(face, Share::WRITER)
+        self.with(face, Mode::WRITER)
     }
 
     /// Adds `permits` permits of the [semaphore](crate::LockClient::semaphore) named `key`, which
@@ -178,8 +178,8 @@ impl MultiLock {
     pub fn permits(self, key: impl IntoKey, permits: u32, limit: u32) -> Result<Self, Error> {
         let (engine, options) = (Arc::clone(&self.engine), Arc::clone(&self.options));
         let semaphore = Semaphore::new(engine, key.into_key()?, options, limit)?;
-        let (face, share) = semaphore.into_part(permits)?;
-        self.with(face, share)
+        let (face, mode) = semaphore.into_part(permits)?;
+        self.with(face, mode)
     }
 
     /// Returns the keys of the parts, in the order in which the parts are acquired.
@@ -356,7 +356,7 @@ impl MultiLock {
             return Ok(None);
         }
         let parts = self.parts.values();
-        let requests = parts.map(|(face, share)| face.request(*share, None, wait)).collect();
+        let requests = parts.map(|(face, mode)| face.request(*mode, None, wait)).collect();
         let together = |outcome| match outcome {
             Outcome::Granted(guards) => Ok(Some(Locked::Guard(MultiGuard::of(guards.into_vec())))),
             Outcome::Held(held) => Ok(Some(Locked::Held(held))),
@@ -368,7 +368,7 @@ impl MultiLock {
     /// Acquires the parts one by one. If a part is still held by another caller when the wait ends,
     /// returns its `Busy`.
     async fn take_parts(&self, taken: &mut MultiGuard, wait: Wait) -> Result<Option<Busy>, Error> {
-        for (face, share) in self.parts.values() {
+        for (face, mode) in self.parts.values() {
             // The wait may end between two parts.
             if !taken.guards().is_empty() && self.engine.now() >= wait.end() {
                 return Ok(Some(Busy::new(face.key(), None)));
@@ -377,7 +377,7 @@ impl MultiLock {
                 biased;
                 // Polled first: during a shutdown, this branch returns `Closed`, which takes
                 // precedence over the loss of earlier parts.
-                locked = face.lock_within(*share, wait) => locked?,
+                locked = face.lock_within(*mode, wait) => locked?,
                 Some(lost) = taken.lost() => return Err(lost_error(&lost, Operation::Acquire)),
             };
             match locked {
@@ -395,10 +395,10 @@ impl MultiLock {
         Face::new(Arc::clone(&self.engine), key, Arc::clone(&self.options), kind)
     }
 
-    fn with(mut self, face: Face, share: Share) -> Result<Self, Error> {
+    fn with(mut self, face: Face, mode: Mode) -> Result<Self, Error> {
         match self.parts.entry(face.key().clone()) {
             Entry::Vacant(place) => {
-                place.insert((face, share));
+                place.insert((face, mode));
                 Ok(self)
             }
             Entry::Occupied(_) => {

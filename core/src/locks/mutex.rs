@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::contract::backend::Share;
+use crate::contract::backend::Mode;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::contract::try_lock_error::TryLockError;
@@ -157,7 +157,7 @@ impl Mutex {
     /// queue, and any lease that the store has already granted is released in the background or, at
     /// the latest, expires after its TTL.
     pub async fn lock(&self) -> Result<LockGuard, Error> {
-        self.0.lock(Share::Whole, None).await
+        self.0.lock(Mode::Exclusive, None).await
     }
 
     /// Makes one attempt to acquire the lock. The method waits for the store's reply, but not for
@@ -195,7 +195,7 @@ impl Mutex {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_lock(&self) -> Result<LockGuard, TryLockError> {
-        self.0.try_lock(Share::Whole, None).await
+        self.0.try_lock(Mode::Exclusive, None).await
     }
 
     /// Waits up to `wait` to acquire the lock. If `wait` is zero, the method makes one attempt,
@@ -229,7 +229,7 @@ impl Mutex {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_lock_for(&self, wait: Duration) -> Result<LockGuard, TryLockError> {
-        self.0.try_lock_for(Share::Whole, None, wait).await
+        self.0.try_lock_for(Mode::Exclusive, None, wait).await
     }
 
     /// Waits to acquire the lock, but gives up at `instant`, a time on the client's clock.
@@ -262,7 +262,7 @@ impl Mutex {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_lock_until(&self, instant: Instant) -> Result<LockGuard, TryLockError> {
-        self.0.try_lock_until(Share::Whole, None, instant).await
+        self.0.try_lock_until(Mode::Exclusive, None, instant).await
     }
 
     /// Runs `work` under the lock. If the lease is lost, `work` is dropped before it finishes.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::contract::backend::Share;
+use crate::contract::backend::Mode;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::contract::owner::OwnerId;
@@ -90,7 +90,7 @@ impl ReentrantMutex {
     /// This method is cancel safe. If the future is dropped, the caller loses its position in the
     /// queue, and any lease that the store has already granted is released in the background.
     pub async fn lock(&self) -> Result<LockGuard, Error> {
-        self.0.lock(Share::Whole, here()).await
+        self.0.lock(Mode::Exclusive, here()).await
     }
 
     /// Makes one attempt to acquire the lock. If the owner already holds the lock, the method
@@ -109,7 +109,7 @@ impl ReentrantMutex {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_lock(&self) -> Result<LockGuard, TryLockError> {
-        self.0.try_lock(Share::Whole, here()).await
+        self.0.try_lock(Mode::Exclusive, here()).await
     }
 
     /// Waits up to `wait` to acquire the lock. If the owner already holds the lock, the method
@@ -127,7 +127,7 @@ impl ReentrantMutex {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_lock_for(&self, wait: Duration) -> Result<LockGuard, TryLockError> {
-        self.0.try_lock_for(Share::Whole, here(), wait).await
+        self.0.try_lock_for(Mode::Exclusive, here(), wait).await
     }
 
     /// Waits to acquire the lock, but gives up at `instant`, a time on the client's clock such as
@@ -145,7 +145,7 @@ impl ReentrantMutex {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_lock_until(&self, instant: Instant) -> Result<LockGuard, TryLockError> {
-        self.0.try_lock_until(Share::Whole, here(), instant).await
+        self.0.try_lock_until(Mode::Exclusive, here(), instant).await
     }
 
     /// Runs `work` under the lock. If the lease is lost, `work` is dropped before it finishes.

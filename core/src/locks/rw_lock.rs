@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::contract::backend::Share;
+use crate::contract::backend::Mode;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::contract::owner::OwnerId;
@@ -138,7 +138,7 @@ impl RwLock {
     /// This method is cancel safe. If the future is dropped, the caller loses its position in the
     /// queue, and any lease that the store has already granted is released in the background.
     pub async fn read(&self) -> Result<LockGuard, Error> {
-        self.face.lock(Share::READER, self.owner()).await
+        self.face.lock(Mode::READER, self.owner()).await
     }
 
     /// Makes one attempt to acquire the lock as a reader. The method waits for the store's reply,
@@ -156,7 +156,7 @@ impl RwLock {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_read(&self) -> Result<LockGuard, TryLockError> {
-        self.face.try_lock(Share::READER, self.owner()).await
+        self.face.try_lock(Mode::READER, self.owner()).await
     }
 
     /// Waits up to `wait` to acquire the lock as a reader.
@@ -172,7 +172,7 @@ impl RwLock {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_read_for(&self, wait: Duration) -> Result<LockGuard, TryLockError> {
-        self.face.try_lock_for(Share::READER, self.owner(), wait).await
+        self.face.try_lock_for(Mode::READER, self.owner(), wait).await
     }
 
     /// Waits to acquire the lock as a reader, but gives up at `instant`, a time on the client's
@@ -189,7 +189,7 @@ impl RwLock {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_read_until(&self, instant: Instant) -> Result<LockGuard, TryLockError> {
-        self.face.try_lock_until(Share::READER, self.owner(), instant).await
+        self.face.try_lock_until(Mode::READER, self.owner(), instant).await
     }
 
     /// Waits until the caller can acquire the lock as the writer, then returns a guard.
@@ -208,7 +208,7 @@ impl RwLock {
     /// This method is cancel safe. If the future is dropped, the caller loses its position in the
     /// queue, and any lease that the store has already granted is released in the background.
     pub async fn write(&self) -> Result<WriteGuard, Error> {
-        self.face.lock(Share::WRITER, self.owner()).await.map(WriteGuard)
+        self.face.lock(Mode::WRITER, self.owner()).await.map(WriteGuard)
     }
 
     /// Makes one attempt to acquire the lock as the writer. The method waits for the store's reply,
@@ -226,7 +226,7 @@ impl RwLock {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_write(&self) -> Result<WriteGuard, TryLockError> {
-        self.face.try_lock(Share::WRITER, self.owner()).await.map(WriteGuard)
+        self.face.try_lock(Mode::WRITER, self.owner()).await.map(WriteGuard)
     }
 
     /// Waits up to `wait` to acquire the lock as the writer.
@@ -243,7 +243,7 @@ impl RwLock {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_write_for(&self, wait: Duration) -> Result<WriteGuard, TryLockError> {
-        self.face.try_lock_for(Share::WRITER, self.owner(), wait).await.map(WriteGuard)
+        self.face.try_lock_for(Mode::WRITER, self.owner(), wait).await.map(WriteGuard)
     }
 
     /// Waits to acquire the lock as the writer, but gives up at `instant`, a time on the client's
@@ -260,7 +260,7 @@ impl RwLock {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_write_until(&self, instant: Instant) -> Result<WriteGuard, TryLockError> {
-        self.face.try_lock_until(Share::WRITER, self.owner(), instant).await.map(WriteGuard)
+        self.face.try_lock_until(Mode::WRITER, self.owner(), instant).await.map(WriteGuard)
     }
 
     /// Runs `work` as a reader. If the lease is lost, `work` is dropped before it finishes.

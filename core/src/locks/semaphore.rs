@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::contract::backend::{Operation, Share};
+use crate::contract::backend::{Mode, Operation};
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 use crate::contract::try_lock_error::TryLockError;
@@ -274,12 +274,12 @@ impl Semaphore {
 
     /// Returns the parts of a request for `permits` permits, which a multi-lock can combine with
     /// requests for different keys.
-    pub(crate) fn into_part(self, permits: u32) -> Result<(Face, Share), Error> {
-        let share = self.units(permits)?;
-        Ok((self.face, share))
+    pub(crate) fn into_part(self, permits: u32) -> Result<(Face, Mode), Error> {
+        let mode = self.units(permits)?;
+        Ok((self.face, mode))
     }
 
-    fn units(&self, permits: u32) -> Result<Share, Error> {
+    fn units(&self, permits: u32) -> Result<Mode, Error> {
         if permits == 0 || permits > self.limit {
             let message = format!(
                 "{permits} permits were requested, but the number must be between 1 and {}",
@@ -289,6 +289,6 @@ impl Semaphore {
                 .with_operation(Operation::Acquire)
                 .with_key(self.key()));
         }
-        Ok(Share::Units { units: permits, limit: self.limit })
+        Ok(Mode::Units { units: permits, limit: self.limit })
     }
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::{self, Instant};
+use crate::contract::backend::Mode;
 use crate::contract::backend::Operation;
-use crate::contract::backend::Share;
 use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
@@ -352,7 +352,7 @@ impl Striped {
 
     async fn request(&self, segment: u32, wait: Wait) -> Result<Locked<StripedGuard>, Error> {
         let face = self.face.at(&self.segments[segment as usize]);
-        Ok(match face.lock_within(Share::Whole, wait).await? {
+        Ok(match face.lock_within(Mode::Exclusive, wait).await? {
             Locked::Guard(guard) => Locked::Guard(StripedGuard { guard, segment }),
             Locked::Held(busy) => Locked::Held(busy),
         })

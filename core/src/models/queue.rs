@@ -11,7 +11,7 @@ use shuttle::thread::{self, JoinHandle};
 
 use super::{Stopped, cancelled_after, in_all_orders, in_many_orders, join, key};
 use crate::clock::Clock;
-use crate::contract::backend::Share;
+use crate::contract::backend::Mode;
 use crate::engine::hold::Hold;
 use crate::engine::queue::{Asker, LocalQueue, Next};
 use crate::engine::request::LockRequest;
@@ -144,7 +144,7 @@ async fn turn(queue: Arc<LocalQueue<Hold>>) -> Asker<Hold> {
     let request = LockRequest {
         key: &key,
         options: &options,
-        share: Share::Whole,
+        mode: Mode::Exclusive,
         kind: AskedKind::Mutex,
         queues: false,
         owner: None,

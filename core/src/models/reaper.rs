@@ -133,7 +133,7 @@ impl LockBackend for Store {
         Capabilities::new("model", Fencing::Strict)
     }
 
-    async fn try_acquire(&self, _claim: &Claim) -> Result<Attempt, Error> {
+    async fn acquire(&self, _claim: &Claim) -> Result<Attempt, Error> {
         unreachable!("the model's callers do not acquire leases from the store")
     }
 

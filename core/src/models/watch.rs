@@ -9,7 +9,7 @@ use shuttle::future::block_on;
 use shuttle::thread;
 
 use super::{in_all_orders, in_many_orders, join, key};
-use crate::contract::backend::{CalledBy, Claim, KeyWatch, KeyWatches, Lease, LeaseId, Patience};
+use crate::contract::backend::{Claim, KeyWatch, KeyWatches, Lease, LeaseId, Patience, WokenBy};
 use crate::sync::atomic::{AtomicU32, Ordering};
 
 #[test]
@@ -116,7 +116,7 @@ fn call_between_look_and_wait_wakes_the_claim() {
     in_many_orders(|| {
         let (scene, claim) = (Scene::new(), claim());
         let mut watch = scene.watches.watch_claim(&claim);
-        watch.heed(CalledBy::Name);
+        watch.set_woken_by(WokenBy::Claim);
         let (calls, others) = (scene.calls(claim.id()), scene.causes_events(1));
 
         while scene.events() < CALLED {
@@ -176,7 +176,7 @@ impl Scene {
         let scene = self.clone();
         thread::spawn(move || {
             scene.events.fetch_add(CALLED, Ordering::SeqCst);
-            scene.watches.call(&id.secret());
+            scene.watches.notify_claim(&id.secret());
         })
     }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::contract::backend::{Fingerprint, Operation, Share};
+use crate::contract::backend::{Fingerprint, Mode, Operation};
 use crate::contract::error::Error;
 use crate::contract::holder::Holder;
 use crate::contract::key::LockKey;
@@ -404,9 +404,9 @@ pub(crate) enum Event<'a> {
 }
 
 impl AskedKind {
-    /// Returns the type for a reader or writer that requests `share`.
-    pub(crate) fn of_rw_lock(share: Share) -> Self {
-        if share.is_exclusive() { Self::Writer } else { Self::Reader }
+    /// Returns the type for a reader or writer that requests `mode`.
+    pub(crate) fn of_rw_lock(mode: Mode) -> Self {
+        if mode.is_exclusive() { Self::Writer } else { Self::Reader }
     }
 
     #[cfg(feature = "metrics")]

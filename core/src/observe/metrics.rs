@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use metrics::{Label, Unit, counter, gauge, histogram};
+use metrics::{Counter, Gauge, Histogram, Label, Unit, counter, gauge, histogram};
 
 use super::Observer;
 use super::event::{
@@ -160,6 +160,31 @@ const STORE_UP: MetricSpec = MetricSpec {
     )
 };
 
+const QUEUED_REQUESTS: MetricSpec = MetricSpec {
+    per_key: false,
+    ..gauge_of_locks(
+        "leasehold_queued_requests",
+        &["store"],
+        "Requests that wait to be sent in a batch",
+    )
+};
+const BATCHES: MetricSpec = MetricSpec {
+    per_key: false,
+    ..counter_of_locks(
+        "leasehold_batches_total",
+        &["store"],
+        "Batches of requests sent to the store",
+    )
+};
+const QUEUE_DURATION: MetricSpec = MetricSpec {
+    per_key: false,
+    ..histogram_of_locks(
+        "leasehold_queue_duration_seconds",
+        &["store"],
+        "Time that a request in a batch waited to be sent",
+    )
+};
+
 /// The counters of individual locks, each with its label (in addition to `store` and `kind`) and
 /// the values of that label.
 const COUNTERS: [(MetricSpec, &str, &[&str]); 8] = [
@@ -202,6 +227,9 @@ impl Metrics {
         FORCED,
         STORE_ERRORS,
         STORE_UP,
+        QUEUED_REQUESTS,
+        BATCHES,
+        QUEUE_DURATION,
     ];
 
     /// Creates the observer, and describes all metrics to the recorder that is currently installed.
@@ -306,6 +334,7 @@ impl Metrics {
 impl Observer for Metrics {
     fn on_start(&self, store: &'static str) {
         let of_store = [Label::from_static_parts("store", store)];
+        counter!(BATCHES.name, of_store.to_vec()).increment(0);
         for (operation, error) in REQUESTS.iter().flat_map(|it| ERRORS.map(|error| (it, error))) {
             let mut labels = of_store.to_vec();
             labels.push(Label::from_static_parts("operation", operation));
@@ -403,6 +432,28 @@ impl Observer for Metrics {
     fn on_store(&self, Store { store, change }: &Store<'_>) {
         let up = matches!(change, StoreChange::Up { .. });
         gauge!(STORE_UP.name, "store" => *store).set(if up { 1.0 } else { 0.0 });
+    }
+}
+
+/// The metrics of the queue in front of a store. Queues with the same store label share them.
+pub(crate) struct QueueMetrics {
+    /// The number of queued requests.
+    pub(crate) queued: Gauge,
+    /// The number of sent batches.
+    pub(crate) batches: Counter,
+    /// How long each request of a sent batch was queued. The number of values divided by the number
+    /// of batches is the mean size of a batch.
+    pub(crate) waited: Histogram,
+}
+
+impl QueueMetrics {
+    /// Creates the metrics in the recorder that is currently installed.
+    pub(crate) fn new(store: &'static str) -> Self {
+        Self {
+            queued: gauge!(QUEUED_REQUESTS.name, "store" => store),
+            batches: counter!(BATCHES.name, "store" => store),
+            waited: histogram!(QUEUE_DURATION.name, "store" => store),
+        }
     }
 }
 

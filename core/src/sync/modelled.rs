@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-pub(crate) use shuttle::future::JoinHandle;
+pub(crate) use shuttle::future::{JoinHandle, yield_now};
 pub(crate) use shuttle::sync::{Mutex, atomic};
 pub(crate) use shuttle::thread::ThreadId as Id;
 use tokio::sync::futures::Notified;
@@ -84,6 +84,14 @@ impl Handle {
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         shuttle::future::spawn(task)
     }
+}
+
+/// Waits for `future` without a time limit, because timers never fire in a model.
+pub(crate) async fn timeout<F: Future>(
+    _limit: Duration,
+    future: F,
+) -> Result<F::Output, Infallible> {
+    Ok(future.await)
 }
 
 /// Allows another thread to run. `shuttle` does not model time. Unlike `yield_now` in `shuttle`,

@@ -5,7 +5,8 @@ use std::sync::{MutexGuard, PoisonError};
 
 pub(crate) use tokio::runtime::{Handle, Id};
 pub(crate) use tokio::sync::Notify;
-pub(crate) use tokio::task::JoinHandle;
+pub(crate) use tokio::task::{JoinHandle, yield_now};
+pub(crate) use tokio::time::timeout;
 
 /// Returns the data of a mutex that no other thread can access. A poisoned mutex is not an error.
 pub(crate) fn get_mut<T>(mutex: &mut Mutex<T>) -> &mut T {

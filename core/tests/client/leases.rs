@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::fixture::{key, ms, options};
+use leasehold_core::backend::StoreAdmin as _;
 
 const SHORTEST: Duration = Duration::from_secs(1);
 
@@ -64,6 +65,21 @@ async fn that_keep_a_key_closed_outlive_a_renewal_under_way() {
         tokio::time::sleep(TTL * 2).await;
         assert!(!is_held().await);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_are_released_do_not_wait_for_a_renewal_under_way() {
+    let Fixture { client, faults, store, .. } = Fixture::new();
+    faults.inject(Operation::Renew, Fault::SwallowRequest, usize::MAX);
+    let guard = client.mutex("k").unwrap().lock().await.unwrap();
+    tokio::time::sleep(TTL / 3 + ms(100)).await;
+    assert_eq!(faults.calls(Operation::Renew), 1);
+    let begun_at = tokio::time::Instant::now();
+
+    guard.release().await.unwrap();
+
+    assert_eq!(begun_at.elapsed(), Duration::ZERO);
+    assert!(!store.inspect(&key("k")).await.unwrap().is_held());
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,7 +164,7 @@ async fn that_have_ended_are_cleared_from_memory_by_later_calls() {
         let key = leasehold_core::LockKey::new(format!("k{n}")).unwrap();
         let claim =
             leasehold_core::backend::Claim::new(leasehold_core::backend::Lease::new(&key, TTL));
-        store.try_acquire(&claim).await.unwrap();
+        store.acquire(&claim).await.unwrap();
     }
     assert_eq!(store.keys(), 1_000);
     tokio::time::sleep(TTL).await;

@@ -6,14 +6,19 @@ mod panics;
 mod runtimes;
 mod shutdown;
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::FutureExt;
-use leasehold_core::backend::{Capabilities, Claim, Lease, LockBackend, Operation, Release};
+use leasehold_core::backend::{
+    Capabilities, Claim, KeyWatch, Layer, Lease, LockBackend, Operation, Release, Reply, Request,
+    Subject,
+};
 use leasehold_core::clock::TokioClock;
-use leasehold_core::fault::{Fault, FaultBackend, Faults, Request};
+use leasehold_core::fault::{Fault, FaultBackend, Faults};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{
     Error, ErrorKind, LeaseState, LockClient, LockOptions, LossReason, Mutex, OwnerId, TryLockError,

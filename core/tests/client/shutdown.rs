@@ -2,27 +2,72 @@
 
 use super::*;
 
-/// Makes the store refuse all requests after the client has closed the backend.
-fn refuse_after_close(faults: &Faults) {
-    let closed = AtomicBool::new(false);
-    faults.on_request(move |request| {
-        if matches!(request, Request::Close) {
-            closed.store(true, Ordering::SeqCst);
-        }
-        if closed.load(Ordering::SeqCst) {
-            return Err(Error::new(ErrorKind::Closed, "closed"));
-        }
-        Ok(request)
-    });
+/// A layer that refuses all requests after it was closed, and runs an event before the first watch.
+#[derive(Debug)]
+struct Closable {
+    inner: FaultBackend<MemoryBackend>,
+    is_closed: AtomicBool,
+    before_watch: Event,
 }
 
-/// An event that happens once.
-type Once = Arc<StdMutex<Option<Box<dyn FnOnce() + Send>>>>;
+#[async_trait]
+impl Layer for Closable {
+    fn inner(&self) -> &dyn LockBackend {
+        &self.inner
+    }
 
-fn happen(event: &Once) {
-    let event = event.lock().unwrap().take();
-    if let Some(event) = event {
-        event();
+    async fn request(&self, request: Request<'_>) -> Result<Reply, Error> {
+        match self.is_closed.load(Ordering::SeqCst) {
+            true => Err(Error::new(ErrorKind::Closed, "closed")),
+            false => request.send(&self.inner).await,
+        }
+    }
+
+    fn watch(&self, subject: Subject<'_>) -> KeyWatch {
+        self.before_watch.happen();
+        self.inner().watch(subject)
+    }
+
+    async fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Returns a client of a [`Closable`] store, the faults of its requests, the data of the store, and
+/// the event before the first watch.
+fn closable() -> (LockClient<Closable>, Faults, MemoryBackend, Event) {
+    let clock = TokioClock::new();
+    let store = MemoryBackend::with_clock(clock);
+    let inner = FaultBackend::new(store.clone()).with_clock(clock);
+    let (faults, before_watch) = (inner.faults().clone(), Event::default());
+    let is_closed = AtomicBool::default();
+    let backend = Closable { inner, is_closed, before_watch: before_watch.clone() };
+    let client = LockClient::builder(backend).clock(clock).build().unwrap();
+    (client, faults, store, before_watch)
+}
+
+type Action = Box<dyn FnOnce() + Send>;
+
+/// An event that happens once.
+#[derive(Clone, Default)]
+struct Event(Arc<StdMutex<Option<Action>>>);
+
+impl Event {
+    fn set(&self, event: impl FnOnce() + Send + 'static) {
+        *self.0.lock().unwrap() = Some(Box::new(event));
+    }
+
+    fn happen(&self) {
+        let event = self.0.lock().unwrap().take();
+        if let Some(event) = event {
+            event();
+        }
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Event")
     }
 }
 
@@ -32,7 +77,7 @@ async fn ends_calls_that_wait_here_and_at_the_store() {
     let _guard = client.mutex("k").unwrap().lock().await.unwrap();
     let store = client.backend();
     let foreign = leasehold_core::backend::Lease::new(client.mutex("f").unwrap().key(), TTL * 9);
-    store.try_acquire(&leasehold_core::backend::Claim::new(foreign)).await.unwrap();
+    store.acquire(&leasehold_core::backend::Claim::new(foreign)).await.unwrap();
     let wait = |name: &str| {
         let mutex = client.mutex(name).unwrap();
         tokio::spawn(async move { mutex.lock().await.unwrap_err().kind() })
@@ -67,8 +112,7 @@ async fn ends_calls_under_way_and_the_calls_that_wait_for_them() {
 
 #[tokio::test(start_paused = true)]
 async fn waits_for_late_grants_before_it_closes_the_backend() {
-    let Fixture { client, faults, store, .. } = Fixture::new();
-    refuse_after_close(&faults);
+    let (client, faults, store, _) = closable();
     faults.inject(Operation::Acquire, Fault::DelayReply(Duration::from_millis(50)), 1);
     let mutex = client.mutex("k").unwrap();
     let asking = tokio::spawn(async move { mutex.lock().await.unwrap_err().kind() });
@@ -79,19 +123,18 @@ async fn waits_for_late_grants_before_it_closes_the_backend() {
     assert_eq!(store.keys(), 0);
     assert_eq!(asking.await.unwrap(), ErrorKind::Closed);
     let more = Claim::new(Lease::new(&"k".try_into().unwrap(), TTL));
-    let refused = client.backend().try_acquire(&more).await.unwrap_err();
+    let refused = client.backend().acquire(&more).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Closed, "the backend is open");
 }
 
 #[tokio::test(start_paused = true)]
 async fn covers_a_lease_that_is_handed_over_meanwhile() {
-    let Fixture { client, faults, store, .. } = Fixture::new();
-    refuse_after_close(&faults);
-    let on_grant = Once::default();
-    let event = Arc::clone(&on_grant);
+    let (client, faults, store, _) = closable();
+    let on_grant = Event::default();
+    let event = on_grant.clone();
     faults.on_reply(move |request, reply| {
         if matches!(request, Request::Acquire(_)) {
-            happen(&event);
+            event.happen();
         }
         Ok(reply)
     });
@@ -100,10 +143,10 @@ async fn covers_a_lease_that_is_handed_over_meanwhile() {
     let waiting = Arc::new(StdMutex::new(async move { next.lock().await }.boxed()));
     let shutdown = Arc::new(StdMutex::new(async move { client.shutdown(TTL).await }.boxed()));
     let begun = (Arc::clone(&waiting), Arc::clone(&shutdown));
-    *on_grant.lock().unwrap() = Some(Box::new(move || {
+    on_grant.set(move || {
         assert!((&mut *begun.0.lock().unwrap()).now_or_never().is_none());
         assert!((&mut *begun.1.lock().unwrap()).now_or_never().is_none());
-    }));
+    });
 
     let granted = mutex.lock().await.unwrap_err();
     Arc::into_inner(shutdown).unwrap().into_inner().unwrap().await.unwrap();
@@ -116,18 +159,10 @@ async fn covers_a_lease_that_is_handed_over_meanwhile() {
 
 #[tokio::test]
 async fn that_is_over_before_a_call_that_has_begun_asks_for_anything_ends_it() {
-    let Fixture { client, faults, .. } = Fixture::new();
-    refuse_after_close(&faults);
+    let (client, faults, _, before_watch) = closable();
     let closing = client.clone();
-    let shutdown = move || closing.shutdown(TTL).now_or_never().unwrap().unwrap();
-    let begins = Once::new(StdMutex::new(Some(Box::new(shutdown))));
-    faults.on_request(move |request| {
-        // The call subscribes before it sends its claim.
-        if matches!(request, Request::Watch(_)) {
-            happen(&begins);
-        }
-        Ok(request)
-    });
+    // The call starts its watch before it sends its claim.
+    before_watch.set(move || closing.shutdown(TTL).now_or_never().unwrap().unwrap());
 
     let error = client.mutex("k").unwrap().lock().await.unwrap_err();
 

@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use leasehold_core::admin::Inspection;
-use leasehold_core::backend::{Capabilities, Feature, Fencing, Operation};
+use leasehold_core::backend::{Capabilities, Feature, Fencing, Operation, Reply};
 use leasehold_core::clock::Clock;
 use leasehold_core::election::{Leadership, Observer};
-use leasehold_core::fault::{Fault, News, Reply};
+use leasehold_core::fault::{Fault, FaultBackend, Notifications};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{
     Error, ErrorKind, LeaseState, LockClient, LockOptions, LossReason, RenewalMode, TryLockError,

@@ -3,10 +3,10 @@
 use super::*;
 
 /// A whole story. With news nothing takes any time; without, each chapter is seen by the next poll.
-async fn follow(news: News, at_most: Duration) {
+async fn follow(news: Notifications, at_most: Duration) {
     let fixture = Fixture::new();
     let (client, faults) = fixture.process(options());
-    faults.set_news(news);
+    faults.set_notifications(news);
     let mut observer = client.election("k").unwrap().observe();
     assert_eq!(told(&mut observer).await, None);
     let (a, b) = (
@@ -43,12 +43,12 @@ async fn follow(news: News, at_most: Duration) {
 #[tokio::test(start_paused = true)]
 async fn are_told_of_every_change_at_once_where_there_is_news() {
     // The least that looks are apart.
-    follow(News::True, ms(10)).await;
+    follow(Notifications::True, ms(10)).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn are_told_of_every_change_within_a_second_where_there_is_none() {
-    follow(News::Muted, ms(1_000)).await;
+    follow(Notifications::Muted, ms(1_000)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -87,7 +87,7 @@ async fn see_a_dead_leader_go_when_its_lease_ends() {
 async fn are_told_nothing_of_a_flood_of_news_that_changes_nothing() {
     let fixture = Fixture::new();
     let (client, faults) = fixture.process(options());
-    faults.set_news(News::Scripted);
+    faults.set_notifications(Notifications::Scripted);
     let election = client.election("k").unwrap();
     let mut observer = election.observe();
     assert_eq!(told(&mut observer).await, None);
@@ -95,7 +95,7 @@ async fn are_told_nothing_of_a_flood_of_news_that_changes_nothing() {
 
     let flood = async {
         for _ in 0..1_000 {
-            faults.cry_wolf(election.key());
+            faults.notify_falsely(election.key());
             pass(ms(1)).await;
         }
     };
@@ -269,10 +269,10 @@ fn without_a_runtime_get_a_clear_error() {
 async fn see_a_leader_without_an_end() {
     let Fixture { client, faults, .. } = Fixture::new();
     faults.on_reply(|_request, reply| {
-        let Reply::Inspect(seen) = reply else { return Ok(reply) };
+        let Reply::Inspection(seen) = reply else { return Ok(reply) };
         let holders = seen.holders().iter().cloned();
         let endless = holders.map(|holder| holder.with_remaining(Some(Duration::MAX)));
-        Ok(Reply::Inspect(endless.fold(Inspection::free(), Inspection::with_holder)))
+        Ok(Reply::Inspection(endless.fold(Inspection::free(), Inspection::with_holder)))
     });
     let election = client.election("k").unwrap();
     let term = election.campaign("A").await.unwrap();

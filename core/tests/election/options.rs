@@ -51,7 +51,7 @@ async fn keep_the_last_value_while_min_hold_keeps_an_election_closed() {
 
 #[test]
 fn that_the_store_cannot_fulfil_are_refused_before_anything_is_sent() {
-    let all = [Feature::Units, Feature::Queue, Feature::Inspect];
+    let all = [Feature::Units, Feature::Queue];
     let bare = Capabilities::new("declared", Fencing::Strict);
     let declared = all.iter().fold(bare, |store, feature| store.with(*feature));
     let electing = |capabilities| {
@@ -67,6 +67,9 @@ fn that_the_store_cannot_fulfil_are_refused_before_anything_is_sent() {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("does not support elections"), "{missing:?}: {error}");
     }
+    let without_admin = FaultBackend::new(MemoryBackend::new()).without_facets();
+    let error = LockClient::new(without_admin).election("k").unwrap_err();
+    assert!(error.to_string().contains("does not support elections"), "{error}");
     let client = LockClient::new(MemoryBackend::new());
     let impossible = LockOptions::new().ttl(Duration::ZERO);
     let refused = client.election("k").unwrap().with_options(impossible).unwrap_err();

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use leasehold_core::backend::{Feature, LockBackend, Operation};
+use leasehold_core::backend::{Feature, LockBackend, Operation, Request};
 use leasehold_core::clock::Clock;
-use leasehold_core::fault::{Fault, Request};
+use leasehold_core::fault::Fault;
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::{
     Error, ErrorKind, LockClient, LossReason, MultiGuard, MultiLock, RenewalMode, TryLockError,

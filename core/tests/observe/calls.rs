@@ -93,7 +93,7 @@ async fn that_wait_for_their_own_task_say_so() {
 #[tokio::test(start_paused = true)]
 async fn in_a_process_without_news_are_woken_by_polls() {
     let observed = Observed::new();
-    observed.faults.set_news(News::Muted);
+    observed.faults.set_notifications(Notifications::Muted);
     let held = observed.other.mutex("k").unwrap().lock().await.unwrap();
     let mutex = observed.client.mutex("k").unwrap();
     let mut call = Box::pin(mutex.lock());

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_core::backend::{LockBackend, Operation};
-use leasehold_core::fault::{Fault, Faults, News};
+use leasehold_core::fault::{Fault, Faults, Notifications};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::observe::{
     Acquired, Forced, HandedOver, LongHold, LongWait, Lost, Observer, Refused, ReleaseFailed,

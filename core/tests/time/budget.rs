@@ -7,7 +7,7 @@ async fn is_one_for_the_queue_and_the_store() {
     let Fixture { client, clock, .. } = Fixture::new();
     let store = client.backend();
     let foreign = Lease::new(client.mutex("k").unwrap().key(), ms(100_000));
-    store.try_acquire(&Claim::new(foreign)).await.unwrap();
+    store.acquire(&Claim::new(foreign)).await.unwrap();
     let mutex = client.mutex("k").unwrap();
 
     let asked_at = clock.now();
@@ -69,7 +69,7 @@ async fn is_spent_in_the_pauses_that_were_stated() {
     let Fixture { client, faults, .. } =
         Fixture::with(options().retry(Retry::unlimited().every(ms(1))));
     let foreign = Lease::new(client.mutex("k").unwrap().key(), ms(100_000));
-    client.backend().try_acquire(&Claim::new(foreign)).await.unwrap();
+    client.backend().acquire(&Claim::new(foreign)).await.unwrap();
     let before = faults.calls(Operation::Acquire);
 
     assert!(matches!(

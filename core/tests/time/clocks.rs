@@ -1,6 +1,7 @@
 //! Clocks that jump, and that run slow.
 
 use super::*;
+use leasehold_core::backend::StoreAdmin as _;
 
 #[tokio::test(start_paused = true)]
 async fn that_jump_over_the_deadline_end_belief_before_anything_runs() {

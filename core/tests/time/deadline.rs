@@ -76,7 +76,7 @@ async fn is_no_later_than_a_shorter_extension_allows_that_got_no_answer() {
     let foreign = Claim::new(Lease::new(guard.key(), TTL));
     for _ in 0..200 {
         pass(ms(100)).await;
-        let attempt = client.backend().try_acquire(&foreign).await.unwrap();
+        let attempt = client.backend().acquire(&foreign).await.unwrap();
         assert!(guard.is_held() && matches!(attempt, Attempt::Held(_)), "{attempt:?}");
     }
 }
@@ -152,8 +152,8 @@ async fn of_a_store_that_grants_less_is_earlier_and_of_one_that_grants_more_is_n
         let Fixture { client, faults, clock, .. } = Fixture::new();
         faults.on_reply(move |_request, reply| {
             Ok(match reply {
-                Reply::Acquire(Attempt::Granted(grant)) => {
-                    Reply::Acquire(Attempt::Granted(grant.with_ttl(granted)))
+                Reply::Attempt(Attempt::Granted(grant)) => {
+                    Reply::Attempt(Attempt::Granted(grant.with_ttl(granted)))
                 }
                 reply => reply,
             })

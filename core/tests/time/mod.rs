@@ -12,9 +12,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Operation};
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Operation, Reply};
 use leasehold_core::clock::{Clock, Instant, SystemClock};
-use leasehold_core::fault::{Fault, FaultBackend, Faults, News, Reply};
+use leasehold_core::fault::{Fault, FaultBackend, Faults, Notifications};
 use leasehold_core::memory::MemoryBackend;
 use leasehold_core::retry::Retry;
 use leasehold_core::{

@@ -143,10 +143,10 @@ async fn by_hand_that_its_caller_abandons_again_and_again_defers_no_other() {
 async fn by_hand_that_its_caller_abandons_has_a_capped_lease_asked_for_once_more() {
     let clock = TestClock::new();
     let Fixture { client, faults, .. } = Fixture::on(clock.clone(), options().max_hold(TTL));
-    faults.set_news(News::Scripted);
+    faults.set_notifications(Notifications::Scripted);
     let guard = lock(&client).await;
     // Due soon because of the news, which the extension asks for as well.
-    faults.cry_wolf(guard.key());
+    faults.notify_falsely(guard.key());
     pass(ms(2)).await;
     faults.inject(Operation::Renew, Fault::SwallowRequest, 1);
     assert!(guard.extend(TTL).now_or_never().is_none());
@@ -162,10 +162,10 @@ async fn by_hand_that_its_caller_abandons_has_a_capped_lease_asked_for_once_more
 #[tokio::test(start_paused = true)]
 async fn for_news_of_a_capped_lease_is_repeated_until_it_has_an_answer() {
     let Fixture { client, faults, .. } = Fixture::with(options().max_hold(TTL));
-    faults.set_news(News::Scripted);
+    faults.set_notifications(Notifications::Scripted);
     let guard = lock(&client).await;
     faults.inject(Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 3);
-    faults.cry_wolf(guard.key());
+    faults.notify_falsely(guard.key());
 
     let at = calls(&faults, Operation::Renew, TTL / 2).await;
 
@@ -204,13 +204,13 @@ async fn that_is_confirmed_after_the_deadline_revives_nothing() {
 #[tokio::test(start_paused = true)]
 async fn is_not_called_for_by_the_news_that_ended_a_wait() {
     let Fixture { client, faults, other, .. } = Fixture::new();
-    faults.set_news(News::Scripted);
+    faults.set_notifications(Notifications::Scripted);
     let (guard, mutex) = (lock(&other).await, client.mutex("k").unwrap());
     let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });
     pass(ms(100)).await;
     guard.release().await.unwrap();
     // For waiters and for holders.
-    faults.cry_wolf(&LockKey::new("k").unwrap());
+    faults.notify_falsely(&LockKey::new("k").unwrap());
 
     let guard = waiting.await.unwrap();
     pass(ms(9_000)).await;

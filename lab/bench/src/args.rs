@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 
-use crate::scenario::Scenario;
-
 /// Measures locks, side by side in one run, on servers that it starts itself.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "leasehold-bench")]
@@ -61,6 +59,65 @@ impl Args {
     pub(crate) fn time(&self) -> Duration {
         self.scale(Duration::from_millis(1_500), Duration::from_millis(300))
     }
+}
+
+/// A scenario.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Scenario {
+    /// Redis, one task with one key: lock and release.
+    RedisOne,
+    /// Redis, 64 and 512 tasks with a key each: lock and release.
+    RedisMany,
+    /// The same, where the server has a processor for itself and the clients have the others.
+    RedisManyApart,
+    /// A Redis cluster, 64 and 512 tasks with a key each, beside a server by itself: lock and release.
+    RedisCluster,
+    /// Redis, 64 tasks of one process with one key: lock and release.
+    RedisHot,
+    /// Redis, two processes with one key: from the beginning of a release to the other's lock.
+    RedisHandOver,
+    /// Redis, 200 waiters in four processes with one key: the cost of a hand-over.
+    RedisCrowd,
+    /// Redis, 100,000 leases: the cost of holding them.
+    RedisHeld,
+    /// Redis, 1,000,000 leases: the cost of holding them.
+    RedisHeldMillion,
+    /// Redis, 4,000 clients that wait for one key: the server's work, and that of each turn.
+    RedisWaiting,
+    /// Five Redis servers as a quorum, beside one: lock and release, with a member that is stopped, and 2 to 50 clients that compete for one key.
+    Quorum,
+    /// In memory, one task with one key: lock and release.
+    Memory,
+    /// etcd, one task with one key: lock and release.
+    EtcdLock,
+    /// etcd, two clients with one key: from the beginning of a release to the other's lock.
+    EtcdHandOver,
+    /// etcd, one lock and 1,000: how often the server hears of them.
+    EtcdKeepAlive,
+    /// etcd, 40, 300 and 1,000 clients that wait for one key: the server's work, and that of each turn.
+    EtcdWaiting,
+    /// PostgreSQL, one task with one key: lock and release.
+    PostgresLock,
+    /// PostgreSQL, two processes with one key: from the beginning of a release to the other's lock.
+    PostgresHandOver,
+    /// MariaDB, one task with one key: lock and release.
+    MariadbLock,
+    /// MariaDB, two processes with one key: from the beginning of a release to the other's lock.
+    MariadbHandOver,
+    /// SQLite, one task with one key: lock and release.
+    SqliteLock,
+    /// SQLite, two processes with one key: from the beginning of a release to the other's lock.
+    SqliteHandOver,
+    /// PostgreSQL, MariaDB and SQLite, 10,000 leases: the cost of holding them.
+    SqlHeld,
+    /// PostgreSQL, MariaDB and SQLite, ten minutes of locks each on keys that come and go: the size of the tables.
+    SqlChurn,
+    /// ZooKeeper, one task with one key, beside Apache Curator: lock and release.
+    ZookeeperLock,
+    /// ZooKeeper, two clients with one key, beside Apache Curator.
+    ZookeeperHandOver,
+    /// ZooKeeper, 1,000 leases, beside Apache Curator: the cost of holding them.
+    ZookeeperHeld,
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {

@@ -9,22 +9,22 @@ use std::process::{ExitCode, Stdio, exit};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child as Process, ChildStdin, ChildStdout, Command};
 use tokio::sync::oneshot;
 
 use crate::args::Args;
-use crate::scenario::{crowd, hand_over, held};
 
 const READY: &str = "ready";
 const GO: &str = "go";
 
-/// The plan of a child.
-#[derive(Debug, Deserialize, Serialize)]
-pub(crate) enum Plan {
-    HandOver(hand_over::Plan),
-    Crowd(crowd::Plan),
-    Held(held::Plan),
+/// A scenario that uses child processes.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+pub(crate) enum PlannedScenario {
+    HandOver,
+    Crowd,
+    Held,
 }
 
 /// A child, as its parent sees it. It is killed when dropped.
@@ -35,11 +35,15 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts one, and waits until it is ready.
-    pub(crate) async fn start(args: &Workers, plan: &Plan) -> Self {
-        let plan = serde_json::to_string(plan).expect("plans are plain data");
+    /// Starts a child with a plan of the scenario, and waits until the child is ready.
+    pub(crate) async fn start(
+        workers: &Workers,
+        scenario: PlannedScenario,
+        plan: &impl Serialize,
+    ) -> Self {
+        let plan = serde_json::to_string(&(scenario, plan)).expect("plans are plain data");
         let mut process = Command::new(env::current_exe().expect("this program has a path"))
-            .args(["--workers", &args.0.to_string(), "--child", &plan])
+            .args(["--workers", &workers.0.to_string(), "--child", &plan])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -94,20 +98,17 @@ impl Word {
     }
 }
 
-/// Runs a parent's plan.
-pub(crate) async fn run(plan: &str) -> ExitCode {
-    let plan = serde_json::from_str(plan).expect("parents and children share the type of plans");
-    let word = listen();
+/// Carries out a plan, and reports the result to the parent.
+pub(crate) async fn run<P, F>(plan: Value, work: impl FnOnce(P, Word) -> F) -> ExitCode
+where
+    P: DeserializeOwned,
+    F: Future<Output: Serialize + Send> + Send + 'static,
+{
+    let plan = serde_json::from_value(plan).expect("parents and children share the type of plans");
     // In a task, as in the parent.
-    let report = tokio::spawn(async {
-        match plan {
-            Plan::HandOver(plan) => serde_json::to_string(&plan.run(word).await),
-            Plan::Crowd(plan) => serde_json::to_string(&plan.run(word).await),
-            Plan::Held(plan) => serde_json::to_string(&plan.run(word).await),
-        }
-    });
+    let report = tokio::spawn(work(plan, listen()));
     match report.await {
-        Ok(report) => say(&report.expect("reports are plain data")),
+        Ok(report) => say(&serde_json::to_string(&report).expect("reports are plain data")),
         Err(_panicked) => exit(1),
     }
     // Held locks die with their store. To give them back would take longer than the measurement.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::args::Args;
-use crate::measure::Measure;
 use crate::outcome::Outcome;
+use crate::round::Round;
 use crate::target::Target;
 
 /// One way to do something.
@@ -47,36 +47,6 @@ impl Turn {
     /// The same turn once more, with more time.
     fn again(self) -> Self {
         Self { time: self.time * 4, repeat: self.repeat + 1, ..self }
-    }
-}
-
-/// The figures of one turn.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Round(Vec<(Measure, f64)>);
-
-impl Round {
-    pub(crate) fn new() -> Self {
-        Self::default()
-    }
-
-    #[must_use]
-    pub(crate) fn with(mut self, measure: Measure, figure: impl Into<Option<f64>>) -> Self {
-        self.0.extend(figure.into().map(|figure| (measure, figure)));
-        self
-    }
-
-    pub(crate) fn figure(&self, measure: Measure) -> Option<f64> {
-        self.0.iter().find(|(of, _)| *of == measure).map(|(_, figure)| *figure)
-    }
-
-    /// Whether the turn was too short for a first lock, as on a machine that stalls.
-    fn is_void(&self) -> bool {
-        let is_done = |(measure, figure): &(Measure, f64)| !measure.is_rate() || *figure > 0.0;
-        self.0.is_empty() || !self.0.iter().all(is_done)
-    }
-
-    pub(crate) fn measures(&self) -> impl Iterator<Item = Measure> {
-        self.0.iter().map(|(measure, _)| *measure)
     }
 }
 

@@ -4,6 +4,7 @@
 use std::io::{self, Read as _};
 
 use clap::{Parser, ValueEnum};
+use futures_util::future::try_join_all;
 use leasehold_testbed::{Etcd, MariaDb, Postgres, Redis, ZooKeeper};
 use tokio::runtime::Builder;
 
@@ -13,8 +14,14 @@ use tokio::runtime::Builder;
 enum Command {
     /// Starts a store, prints its URL, and stops the store at the end of the standard input.
     Serve { store: Store },
-    /// Acquires and releases one lock `times` times on the store with this URL.
-    Lock { url: String, times: u32 },
+    /// Acquires and releases a lock `times` times on the store with this URL.
+    Lock {
+        url: String,
+        times: u32,
+        /// The number of tasks, each of which has a lock of its own.
+        #[arg(default_value_t = 1)]
+        tasks: u32,
+    },
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -35,7 +42,7 @@ fn main() -> Result<(), leasehold::Error> {
             runtime.block_on(serve(store));
             Ok(())
         }
-        Command::Lock { url, times } => runtime.block_on(lock(&url, times)),
+        Command::Lock { url, times, tasks } => runtime.block_on(lock(&url, times, tasks)),
     }
 }
 
@@ -54,11 +61,14 @@ fn with<S>(store: S, url: impl Fn(&S) -> String) {
     io::stdin().read_to_end(&mut Vec::new()).expect("the standard input can be read");
 }
 
-async fn lock(url: &str, times: u32) -> Result<(), leasehold::Error> {
+async fn lock(url: &str, times: u32, tasks: u32) -> Result<(), leasehold::Error> {
     let client = leasehold::connect(url).await?;
-    let mutex = client.mutex("counted")?;
-    for _ in 0..times {
-        mutex.lock().await?.release().await?;
-    }
-    Ok(())
+    let lock_and_release = async |task: u32| {
+        let mutex = client.mutex(format!("counted-{task}"))?;
+        for _ in 0..times {
+            mutex.lock().await?.release().await?;
+        }
+        Ok(())
+    };
+    try_join_all((0..tasks).map(lock_and_release)).await.map(drop)
 }

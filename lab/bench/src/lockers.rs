@@ -1,17 +1,20 @@
-//! The lockers: ours, their parts, and those of others.
+//! The lockers: the locks of Leasehold, basic store operations and other lock libraries.
 
 mod async_redis_lock;
 mod fred_floor;
 mod leasehold;
 mod local;
+mod locker;
 mod mariadb_sql;
+mod native;
 mod postgres_sql;
 mod redis_floor;
 mod redis_lock;
 mod rslock;
 mod sqlite_sql;
 
-use std::time::Duration;
+pub(crate) use self::locker::{Lock, Locker, TTL};
+pub(crate) use self::native::{native_connection, native_redis};
 
 use futures_util::future::BoxFuture;
 use leasehold_core::LockClient;
@@ -19,39 +22,12 @@ use leasehold_core::memory::MemoryBackend;
 use leasehold_fred::FredBackend;
 use leasehold_redis::RedisBackend;
 use leasehold_testbed::patiently;
-use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo};
 use serde::{Deserialize, Serialize};
 
 use self::mariadb_sql::{How as OnMariaDb, MariaDbSql};
 use self::postgres_sql::{How as OnPostgres, PostgresSql};
 use self::sqlite_sql::{How as OnSqlite, SqliteSql};
 use crate::database::Database;
-
-/// How long a store keeps an unrenewed lock: our default.
-pub(crate) const TTL: Duration = Duration::from_secs(30);
-
-/// One client of one store.
-pub(crate) trait Locker: Send + Sync + 'static {
-    type Lock: Lock;
-
-    /// The lock of that name. No I/O.
-    fn lock(&self, key: &str) -> Self::Lock;
-
-    /// The same lock for so many tasks.
-    fn locks(&self, key: &str, count: usize) -> Vec<Self::Lock> {
-        (0..count).map(|_| self.lock(key)).collect()
-    }
-}
-
-/// The lock of one task.
-pub(crate) trait Lock: Send + Sync + 'static {
-    /// Waits for the lock, does `work`, and waits until the lock is given back.
-    fn turn<W>(&self, work: W) -> impl Future<Output = W::Output> + Send
-    where
-        W: Future<Output: Send + 'static> + Send + 'static;
-}
 
 /// Does work with a locker of any type.
 pub(crate) trait Visitor: Send {
@@ -207,22 +183,4 @@ impl LockerKind {
 
 async fn redis_client(url: &str) -> LockClient<RedisBackend> {
     LockClient::new(RedisBackend::connect(&patiently(url)).await.expect("the server is up"))
-}
-
-/// A client of the `redis` crate whose requests are sent at once, which they are not by default.
-pub(crate) fn native_redis(url: &str) -> Client {
-    let info = url.into_connection_info().expect("it is a server's URL");
-    let tcp = TcpSettings::default().set_nodelay(true);
-    Client::open(info.set_tcp_settings(tcp)).expect("it is a server's URL")
-}
-
-/// The same, with nothing in the way of requests: no timers, and room for all of them.
-pub(crate) async fn native_connection(url: &str) -> MultiplexedConnection {
-    let unhindered = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        .set_pipeline_buffer_size(1_024);
-    let client = native_redis(url);
-    let connection = client.get_multiplexed_async_connection_with_config(&unhindered).await;
-    connection.expect("the server is up")
 }

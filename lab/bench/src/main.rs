@@ -7,6 +7,7 @@ mod contest;
 mod measure;
 mod outcome;
 mod report;
+mod round;
 mod target;
 
 mod lockers;
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let runtime = runtime(args.workers);
     let code = match &args.child {
-        Some(plan) => runtime.block_on(child::run(plan)),
+        Some(plan) => runtime.block_on(scenario::run_plan(plan)),
         None => runtime.block_on(measure_unless_stopped(args)),
     };
     // A contestant that never waits for anything would be waited for.
@@ -67,7 +68,7 @@ async fn measure_unless_stopped(args: Args) -> ExitCode {
 async fn measure(args: Args) {
     let mut report = Report::new(&args);
     for scenario in args.scenarios() {
-        for outcome in scenario.run(&args).await {
+        for outcome in scenario::run(*scenario, &args).await {
             report.add(outcome);
         }
     }

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::contest::Round;
 use crate::measure::{Measure, Spread};
+use crate::round::Round;
 use crate::target::{Target, Verdict};
 
 /// The outcome of a contest.

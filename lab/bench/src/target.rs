@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use crate::contest::Round;
 use crate::measure::{Measure, Spread, show};
+use crate::round::Round;
 
 /// The target of a contestant's figure, by itself or beside others of the same round.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use leasehold_conformance::FaultKind;
 use crate::campaign::Size;
 use crate::class::Class;
 use crate::fault::CATALOGUE;
-use crate::liar::Lie;
+use crate::faulty_backend::Flaw;
 
 /// Disturbs real stores and real clients of Leasehold, and judges the history of both.
 ///
@@ -59,7 +59,7 @@ pub struct Args {
     pub report: Option<PathBuf>,
     /// The clients see a store with this flaw: to see that it is found.
     #[arg(long, value_enum)]
-    lie: Option<Lie>,
+    flaw: Option<Flaw>,
     /// Be a client process, whose plan comes through a pipe.
     #[arg(long, hide = true)]
     pub child: bool,
@@ -88,7 +88,7 @@ impl Args {
             sample_every: (time / 300).max(Duration::from_secs(1)),
             ttl: self.ttl_ms.map(Duration::from_millis),
             kinds: self.faults.clone(),
-            lie: self.lie,
+            flaw: self.flaw,
             record: self.record.clone(),
         }
     }

@@ -23,8 +23,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::class::Class;
 use crate::fault::{Fault, Part};
+use crate::faulty_backend::Flaw;
 use crate::firewall::{Cut, Firewall, Isolation, group_of};
-use crate::liar::Lie;
 use crate::schedule::{Schedule, Slot};
 use crate::store::{self, Store};
 
@@ -46,7 +46,7 @@ pub struct Size {
     /// The kinds of faults to cause. If the list is empty, all kinds that fit the class.
     pub kinds: Vec<FaultKind>,
     /// The flaw of the store, as its clients see it.
-    pub lie: Option<Lie>,
+    pub flaw: Option<Flaw>,
     /// The folder for the record of all events, if it is wanted.
     pub record: Option<PathBuf>,
 }
@@ -74,7 +74,7 @@ pub async fn run(class: Class, url: Option<&str>, size: &Size, firewall: Option<
         process: 0,
         tasks: size.tasks,
         sample_every: size.sample_every,
-        flaw: size.lie.map(|lie| lie.to_string()),
+        flaw: size.flaw.map(|flaw| flaw.to_string()),
     };
     let (start, stalls) = (now(), Stalls::watch(&record));
     let program = Program {

@@ -10,7 +10,7 @@ use clap::Parser;
 use leasehold_campaign::args::Args;
 use leasehold_campaign::campaign;
 use leasehold_campaign::firewall::Firewall;
-use leasehold_campaign::{liar, report};
+use leasehold_campaign::{faulty_backend, report};
 use leasehold_conformance::history::line::Plan;
 use leasehold_conformance::history::run::Run;
 use leasehold_conformance::history::summary::Summary;
@@ -52,7 +52,7 @@ fn write(args: &Args, runs: &[Run]) {
 /// Connects a client process to the store, and shows the store with its flaw if the plan has one.
 async fn connect(plan: &Plan) -> Result<Arc<dyn LockBackend>, Error> {
     let backend = leasehold::backend::connect(&plan.url).await?;
-    Ok(liar::with_flaw(backend, plan.flaw.as_deref()))
+    Ok(faulty_backend::with_flaw(backend, plan.flaw.as_deref()))
 }
 
 fn entries(client: &LockClient) -> BTreeMap<String, u64> {

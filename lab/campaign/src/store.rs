@@ -4,13 +4,14 @@ mod cluster;
 mod databases;
 mod etcd;
 mod given;
+mod launch;
 mod mariadb;
+mod network_fault;
 mod postgres;
 mod quorum;
 mod redis;
 mod sentinel;
 mod sqlite;
-mod weather;
 mod zookeeper;
 
 use std::collections::BTreeMap;
@@ -19,8 +20,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold_conformance::FaultKind;
 
-use crate::class::Class;
 use crate::firewall::Peer;
+
+pub use launch::start;
 
 /// A store, whose servers end when it is dropped.
 #[async_trait]
@@ -47,23 +49,6 @@ pub trait Store: Send + Sync {
     ///
     /// Panics if this store does not support the fault.
     async fn disturb(&mut self, kind: FaultKind, time: Duration) -> String;
-}
-
-/// Starts a store of a class; the one at a URL is there already. A file may have a disk of its own if the campaign has a namespace of mounts.
-pub async fn start(class: Class, url: Option<&str>, has_namespaces: bool) -> Box<dyn Store> {
-    match class {
-        Class::Redis => Box::new(redis::OneRedis::start().await),
-        Class::Sentinel => Box::new(sentinel::WithSentinel::start().await),
-        Class::Cluster => Box::new(cluster::Cluster::start().await),
-        Class::Quorum => Box::new(quorum::FiveRedis::start(class.bounds().ttl).await),
-        Class::Etcd => Box::new(etcd::ThreeEtcd::start().await),
-        Class::Postgres => Box::new(postgres::WithReplica::start().await),
-        Class::Mariadb => Box::new(mariadb::OneMariaDb::start().await),
-        Class::Sqlite => Box::new(sqlite::File::new(has_namespaces)),
-        Class::Zookeeper => Box::new(zookeeper::ThreeZooKeeper::start().await),
-        Class::Memory => Box::new(given::Given::at("memory:")),
-        Class::Given => Box::new(given::Given::at(url.expect("its URL is given"))),
-    }
 }
 
 /// Returns the command that causes a fault of a primary, if a single command is sufficient.

@@ -1,6 +1,7 @@
 //! The campaign, in one binary.
 
+mod adversary;
 mod checker;
+mod faulty_backends;
 mod gate;
-mod lies;
 mod schedule;

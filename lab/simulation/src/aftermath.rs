@@ -1,17 +1,18 @@
 //! The time after the work and all faults. Every lock is free, and nothing remains.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_conformance::history::event::outcome_of;
+use leasehold_core::backend::{Reply, Request};
 use leasehold_core::election::Election;
-use leasehold_core::memory::Outcome;
 use leasehold_core::{Error, ErrorKind, LockClient, LockKey, TryLockError};
 use tokio::runtime::Handle;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use crate::incident::Incident;
-use crate::store::Request;
+use crate::store::Answer;
 use crate::workload::{ELECTION, KEYS, MUTEXES};
 use crate::world::World;
 
@@ -94,16 +95,16 @@ async fn shut_down(world: &World, (process, client): Idle) {
     }
 }
 
-async fn find_remains(world: &World) {
+async fn find_remains(world: &Arc<World>) {
     let watched = world.disconnect_all();
     if watched > 0 {
         world.recorder.remained(format!("{watched} watched keys"));
     }
     sleep(ALL_IS_OVER).await;
     for key in KEYS {
-        let inspect = Request::Inspect(LockKey::new(key).expect("the key is valid"));
-        let is_held = |outcome: &Outcome| match outcome {
-            Outcome::Inspection(inspection) => inspection.is_held(),
+        let inspect = Request::Inspect(Cow::Owned(LockKey::new(key).expect("the key is valid")));
+        let is_held = |answer: &Answer| match answer {
+            Ok(Reply::Inspection(inspection)) => inspection.is_held(),
             _ => false,
         };
         if world.apply_everywhere(&inspect).iter().any(is_held) {

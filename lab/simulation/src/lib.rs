@@ -27,10 +27,11 @@ mod process;
 mod workload;
 
 mod clock;
+mod conditions;
+mod endpoint;
 mod network;
 mod processor;
 mod store;
-mod weather;
 mod world;
 
 mod aftermath;

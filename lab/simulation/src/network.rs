@@ -1,83 +1,55 @@
-//! The network: each client's links to the stores.
+//! The simulated network, which connects each client to the stores.
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use leasehold_conformance::FaultKind;
-use leasehold_core::admin::{ForcedRelease, Inspection, Revocation};
-use leasehold_core::backend::{
-    Attempt, AttemptAll, Capabilities, Claim, Enlistment, Fingerprint, KeyWatch, KeyWatches, Lease,
-    LockBackend, Release, Renewal, Standing, StoreId,
-};
+use leasehold_core::backend::{KeyWatch, Layer, LockBackend, Reply, Request, Subject};
 use leasehold_core::clock::Clock;
-use leasehold_core::memory::{MemoryBackend, Outcome};
-use leasehold_core::{Error, ErrorKind, LockKey};
+use leasehold_core::memory::MemoryBackend;
+use leasehold_core::{Error, ErrorKind};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, sleep_until};
 
 use crate::clock::DriftingClock;
+use crate::conditions::Fate;
+use crate::endpoint::Endpoint;
 use crate::incident::Target;
-use crate::processor::Processor;
 use crate::schedule::{LinkId, Stream};
-use crate::store::Request;
-use crate::weather::Fate;
+use crate::store::{self, Answer, Message};
 use crate::world::World;
 
-/// The link of one process to one store: a backend that sends requests and replies as messages.
+/// A backend that connects one process to one store, and sends requests and replies as messages.
 #[derive(Clone)]
 pub struct Link(Arc<Connection>);
 
 struct Connection {
-    id: LinkId,
-    process: u32,
-    /// The link does not deliver notifications.
-    muted: bool,
     world: Arc<World>,
     clock: DriftingClock,
-    processor: Processor,
-    capabilities: Capabilities,
-    /// The process has ended.
-    is_dead: AtomicBool,
-    numbers: AtomicU64,
-    waiters: KeyWatches,
-    holders: KeyWatches,
+    endpoint: Arc<Endpoint>,
+    /// An empty backend with the capabilities and facets of the stores, which run the same state machine.
+    model: MemoryBackend,
 }
 
 impl Link {
-    pub(crate) fn new(
-        id: LinkId,
-        process: u32,
-        world: Arc<World>,
-        clock: DriftingClock,
-        muted: bool,
-    ) -> Self {
-        Self(Arc::new(Connection {
-            id,
-            process,
-            muted,
-            world,
-            processor: clock.processor().clone(),
-            clock,
-            // Both stores run the state machine.
-            capabilities: MemoryBackend::new().capabilities(),
-            is_dead: AtomicBool::new(false),
-            numbers: AtomicU64::new(0),
-            waiters: KeyWatches::default(),
-            holders: KeyWatches::default(),
-        }))
+    /// Connects an endpoint to its store.
+    pub(crate) fn new(world: &Arc<World>, clock: DriftingClock, endpoint: Endpoint) -> Self {
+        let (world, endpoint) = (Arc::clone(world), Arc::new(endpoint));
+        world.connect(Arc::clone(&endpoint));
+        Self(Arc::new(Connection { world, clock, endpoint, model: MemoryBackend::new() }))
     }
 
     /// The store's number.
     pub fn store(&self) -> usize {
-        self.0.id.store
+        self.0.endpoint.id.store
     }
 
     /// The client's number.
     pub fn client(&self) -> usize {
-        self.0.id.client
+        self.0.endpoint.id.client
     }
 
     /// The client's clock.
@@ -85,53 +57,51 @@ impl Link {
         self.0.clock.clone()
     }
 
-    /// Ends the process: no message leaves it any more.
-    pub(crate) fn die(&self) {
-        self.0.is_dead.store(true, Ordering::Relaxed);
+    /// Ends the process, which then sends no more messages.
+    pub(crate) fn kill_process(&self) {
+        self.0.endpoint.kill_process();
     }
 
-    pub(crate) fn watched_keys(&self) -> usize {
-        self.0.waiters.watched_keys() + self.0.holders.watched_keys()
-    }
-
-    async fn exchange<T: TryFrom<Outcome>>(&self, request: Request) -> Result<T, Error> {
-        let Connection { id, world, processor, .. } = &*self.0;
-        if processor.is_paused() && !self.is_dead() {
-            world.recorder.ran_paused(self.0.process);
+    async fn exchange(&self, request: Message) -> Answer {
+        let Connection { world, endpoint, .. } = &*self.0;
+        let Endpoint { id, process, processor, .. } = &**endpoint;
+        if processor.is_paused() && !endpoint.is_dead() {
+            world.recorder.ran_paused(*process);
         }
-        let number = self.next_number();
-        let fate = world.weather().fate(&mut world.schedule.stream(Stream::Message(*id, number)));
+        let number = endpoint.next_number();
+        let fate =
+            world.conditions().fate(&mut world.schedule.stream(Stream::Message(*id, number)));
         let is_down = world.is_on(FaultKind::ServerKilled, Target::Store(id.store));
-        if self.is_dead() || fate.is_refused || is_down {
+        if endpoint.is_dead() || fate.is_refused || is_down {
             return Err(Error::new(ErrorKind::Unavailable, "connection refused"));
         }
         let (sender, receiver) = oneshot::channel();
         tokio::spawn(self.clone().deliver(request, fate, sender));
-        // A reply that is lost is as late as any limit.
+        // If the reply is lost, the caller waits until the limit.
         let heard = async {
             match receiver.await {
-                Ok(outcome) => outcome,
+                Ok(answer) => answer,
                 Err(_lost) => std::future::pending().await,
             }
         };
-        let outcome = processor.within(world.reply_limit, heard).await;
-        read(outcome.ok_or_else(|| Error::new(ErrorKind::Indeterminate, "no reply"))?)
+        let answer = processor.within(world.reply_limit, heard).await;
+        answer.unwrap_or_else(|| Err(Error::new(ErrorKind::Indeterminate, "no reply")))
     }
 
-    async fn deliver(self, request: Request, fate: Fate, sender: oneshot::Sender<Outcome>) {
-        let outcome = self.carry(request, fate).await;
-        // A reply that is lost wakes its caller, too.
-        self.0.processor.running().await;
-        if let Some(outcome) = outcome {
+    async fn deliver(self, request: Message, fate: Fate, sender: oneshot::Sender<Answer>) {
+        let answer = self.carry(request, fate).await;
+        // A lost reply also wakes its caller.
+        self.0.endpoint.processor.running().await;
+        if let Some(answer) = answer {
             // A caller that no longer waits does not receive the reply.
-            drop(sender.send(outcome));
+            drop(sender.send(answer));
         }
     }
 
-    /// Carries a request to the store, and its reply back; none if either gets lost.
-    async fn carry(&self, request: Request, fate: Fate) -> Option<Outcome> {
-        let Connection { id: LinkId { client, store, .. }, world, .. } = &*self.0;
-        let (client, store) = (*client, *store);
+    /// Carries a request to the store, and the store's answer back. Returns `None` if the request or the answer is lost.
+    async fn carry(&self, request: Message, fate: Fate) -> Option<Answer> {
+        let Connection { world, endpoint, .. } = &*self.0;
+        let LinkId { client, store, .. } = endpoint.id;
         let link = Target::Link { client, store };
         if fate.is_lost || world.is_on(FaultKind::RequestsDropped, link) {
             return None;
@@ -141,17 +111,17 @@ impl Link {
         if world.is_on(FaultKind::ServerKilled, Target::Store(store)) {
             return None;
         }
-        let outcome = match world.answer_of_follower(store, &request) {
-            Some((outcome, ping)) => {
-                tokio::spawn(self.clone().pass_on(request.clone(), ping));
-                outcome
+        let answer = match world.answer_of_follower(store, &request) {
+            Some((answer, ping)) => {
+                tokio::spawn(self.clone().forward(request.clone(), ping));
+                answer
             }
             None => world.apply(store, &request),
         };
         if let Some(again) = fate.again {
-            let puts_ttl_in_force = request.puts_ttl_in_force();
+            let puts_ttl_in_force = store::puts_ttl_in_force(&request);
             let repeat = repeat(Arc::clone(world), store, request, again);
-            // No backend repeats a request that has its reply, and a late repetition would put an earlier TTL in force.
+            // No backend repeats a request after its reply, and a late repetition would put an earlier TTL in force.
             if puts_ttl_in_force {
                 repeat.await;
             } else {
@@ -160,142 +130,50 @@ impl Link {
         }
         sleep(fate.back).await;
         let is_cut = world.is_on(FaultKind::RepliesDropped, link);
-        (!fate.is_unheard && !is_cut).then_some(outcome)
+        (!fate.is_unheard && !is_cut).then_some(answer)
     }
 
     /// Forwards a request that the client's follower has answered to the store.
-    async fn pass_on(self, request: Request, ping: Duration) {
-        let Connection { id: LinkId { client, store, .. }, world, .. } = &*self.0;
+    async fn forward(self, request: Message, ping: Duration) {
+        let Connection { world, endpoint, .. } = &*self.0;
+        let LinkId { client, store, .. } = endpoint.id;
         sleep_until(world.zero() + ping).await;
-        let link = Target::Link { client: *client, store: *store };
-        if !world.is_on(FaultKind::RequestsDropped, link) {
-            world.admits(*store, &request).await;
-            world.apply(*store, &request);
+        if !world.is_on(FaultKind::RequestsDropped, Target::Link { client, store }) {
+            world.admits(store, &request).await;
+            drop(world.apply(store, &request));
         }
-    }
-
-    /// Notifies the client of a request that the store has applied.
-    pub(crate) fn tell(&self, request: &Request) {
-        let Connection { id, world, muted, .. } = &*self.0;
-        if *muted || self.is_dead() {
-            return;
-        }
-        let number = self.next_number();
-        let mut rng = world.schedule.stream(Stream::News(*id, number));
-        if let Some(delay) = world.weather().news(&mut rng) {
-            let link = self.clone();
-            let request = request.clone();
-            tokio::spawn(async move {
-                sleep(delay).await;
-                link.hear(&request).await;
-            });
-        }
-    }
-
-    async fn hear(&self, request: &Request) {
-        let Connection { id: LinkId { client, store, .. }, world, processor, .. } = &*self.0;
-        let link = Target::Link { client: *client, store: *store };
-        if world.is_on(FaultKind::RepliesDropped, link) {
-            return;
-        }
-        processor.running().await;
-        for key in request.keys() {
-            self.0.waiters.notify(key.as_str());
-            if request.concerns_holders() {
-                self.0.holders.notify(key.as_str());
-                world.recorder.notified(self.0.process, *store, &key);
-            }
-        }
-    }
-
-    fn next_number(&self) -> u64 {
-        self.0.numbers.fetch_add(1, Ordering::Relaxed)
-    }
-
-    fn is_dead(&self) -> bool {
-        self.0.is_dead.load(Ordering::Relaxed)
     }
 }
 
-async fn repeat(world: Arc<World>, store: usize, request: Request, after: Duration) {
+async fn repeat(world: Arc<World>, store: usize, request: Message, after: Duration) {
     sleep(after).await;
     world.admits(store, &request).await;
-    world.apply(store, &request);
-}
-
-fn read<T: TryFrom<Outcome>>(outcome: Outcome) -> Result<T, Error> {
-    if let Outcome::WrongType(key) = &outcome {
-        let message = "the key is in use as another type of lock";
-        return Err(Error::new(ErrorKind::WrongType, message).with_key(key));
-    }
-    if let Outcome::NotEnlisted(key) = &outcome {
-        let message = "the store is not a member of this quorum";
-        return Err(Error::new(ErrorKind::Unavailable, message).with_key(key));
-    }
-    Ok(T::try_from(outcome).ok().expect("each request has its own outcome"))
+    drop(world.apply(store, &request));
 }
 
 #[async_trait]
-impl LockBackend for Link {
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities.clone()
+impl Layer for Link {
+    fn inner(&self) -> &dyn LockBackend {
+        &self.0.model
     }
 
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.exchange(Request::TryAcquire(claim.clone())).await
+    /// Sends each renewal as a separate message.
+    async fn request(&self, request: Request<'_>) -> Result<Reply, Error> {
+        match request {
+            Request::RenewAll(leases) => {
+                Ok(join_all(leases.iter().map(|lease| self.renew(lease))).await.into())
+            }
+            request => self.exchange(request.into_owned()).await,
+        }
     }
 
-    async fn try_acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
-        self.exchange(Request::TryAcquireAll(claims.to_vec())).await
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.exchange(Request::Renew(lease.clone())).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.exchange(Request::Release(lease.clone())).await
-    }
-
-    fn watch(&self, key: &LockKey) -> KeyWatch {
-        self.0.waiters.watch(key)
-    }
-
-    fn watch_lease(&self, lease: &Lease) -> KeyWatch {
-        self.0.holders.watch(lease.key())
-    }
-
-    async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
-        self.exchange(Request::Inspect(key.clone())).await
-    }
-
-    async fn force_release(
-        &self,
-        key: &LockKey,
-        only: Option<Fingerprint>,
-    ) -> Result<ForcedRelease, Error> {
-        self.exchange(Request::ForceRelease(key.clone(), only)).await
-    }
-
-    async fn request_revocation(
-        &self,
-        key: &LockKey,
-        only: Option<Fingerprint>,
-    ) -> Result<Revocation, Error> {
-        self.exchange(Request::Revoke(key.clone(), only)).await
-    }
-
-    async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {
-        self.exchange(Request::Standing(fresh)).await
-    }
-
-    async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
-        self.exchange(Request::Enlist(enlistment.clone())).await
+    fn watch(&self, subject: Subject<'_>) -> KeyWatch {
+        self.0.endpoint.watch(subject)
     }
 }
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("id", &self.0.id).finish_non_exhaustive()
+        f.debug_struct("Link").field("id", &self.0.endpoint.id).finish_non_exhaustive()
     }
 }

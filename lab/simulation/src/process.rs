@@ -10,9 +10,10 @@ use tokio::time::sleep_until;
 
 use crate::aftermath::Idle;
 use crate::clock::DriftingClock;
+use crate::endpoint::Endpoint;
 use crate::incident::Target;
 use crate::network::Link;
-use crate::schedule::Stream;
+use crate::schedule::{LinkId, Stream};
 use crate::workload::{Profile, Task};
 use crate::world::World;
 
@@ -50,7 +51,7 @@ impl Place {
             tokio::select! {
                 biased;
                 () = sleep_until(crash) => {
-                    process.links.iter().for_each(Link::die);
+                    process.links.iter().for_each(Link::kill_process);
                     world.recorder.killed(process.number);
                 }
                 () = self.work(&world, &process) => return (process.number, process.client),
@@ -65,13 +66,24 @@ impl Place {
     async fn start(&self, world: &Arc<World>, life: u64) -> Process {
         self.clock.processor().running().await;
         let number = world.recorder.started(self.client);
-        let links = world.connect(self.client, life, number, &self.clock, self.muted);
+        let links = self.connect(world, life, number);
         let backend = (self.make_backend)(links.clone());
         let options = self.profile.on(&backend.capabilities());
         let builder = LockClient::builder(backend).clock(self.clock.clone());
         let client = builder.options(options).build();
         let client = client.expect("the profile's options suit the store").into_dyn();
         Process { links, client, life, number }
+    }
+
+    /// Connects a new process to all stores.
+    fn connect(&self, world: &Arc<World>, life: u64, process: u32) -> Vec<Link> {
+        let connect = |store| {
+            let id = LinkId { client: self.client, life, store };
+            let processor = self.clock.processor().clone();
+            let endpoint = Endpoint::new(id, process, processor, self.muted);
+            Link::new(world, self.clock.clone(), endpoint)
+        };
+        (0..world.stores()).map(connect).collect()
     }
 
     async fn work(&self, world: &Arc<World>, process: &Process) {

@@ -15,7 +15,7 @@ const BACKLOG: u64 = 3;
 
 /// The processor of a client's process, unless the process is [paused](FaultKind::ClientStopped).
 ///
-/// Only timers, replies and news wake the tasks of a process, or tasks of the same process. All of them come through here and wait
+/// Only timers, replies and notifications wake the tasks of a process, or tasks of the same process. All of them come through here and wait
 /// while the process is paused, so then none of its tasks runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Processor(Arc<State>);

@@ -19,7 +19,7 @@ pub(crate) enum Stream {
     Clock(usize),
     StoreClock(usize),
     Message(LinkId, u64),
-    News(LinkId, u64),
+    Notification(LinkId, u64),
     Task { client: usize, life: u64, task: usize },
     Wake { client: usize, number: u64 },
 }
@@ -45,7 +45,7 @@ impl Schedule {
             Stream::Clock(client) => [3, client as u64, 0, 0],
             Stream::StoreClock(store) => [4, store as u64, 0, 0],
             Stream::Message(link, number) => [5, link.place(), link.life, number],
-            Stream::News(link, number) => [6, link.place(), link.life, number],
+            Stream::Notification(link, number) => [6, link.place(), link.life, number],
             Stream::Task { client, life, task } => [7, client as u64, life, task as u64],
             Stream::Wake { client, number } => [8, client as u64, 0, number],
         };

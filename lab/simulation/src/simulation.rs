@@ -14,13 +14,13 @@ use tokio::time::{sleep_until, timeout};
 
 use crate::aftermath::run_aftermath;
 use crate::clock::{DriftingClock, Rate};
+use crate::conditions::Conditions;
 use crate::incident::{Incident, Stores};
 use crate::network::Link;
 use crate::process::{MakeBackend, Place};
 use crate::report::Report;
 use crate::schedule::{Schedule, Stream};
 use crate::store::Store;
-use crate::weather::Weather;
 use crate::workload::{KEYS, Profile};
 use crate::world::World;
 
@@ -175,8 +175,8 @@ impl Simulation {
         let incidents = incidents.map(|(_, incident)| incident).collect();
         let stores = 0..self.stores.count;
         let stores = stores.map(|store| Store::new(self.rate(Stream::StoreClock(store)))).collect();
-        let (weather, reply_limit) = (Weather::draw(rng), REPLY_LIMITS[rng.usize(..2)]);
-        World::new(self.schedule(), incidents, weather, reply_limit, stores, self.pings)
+        let (conditions, reply_limit) = (Conditions::draw(rng), REPLY_LIMITS[rng.usize(..2)]);
+        World::new(self.schedule(), incidents, conditions, reply_limit, stores, self.pings)
     }
 
     fn rate(&self, stream: Stream) -> Rate {

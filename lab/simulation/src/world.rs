@@ -1,5 +1,6 @@
 //! The part of a simulation that all clients share.
 
+use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,19 +10,16 @@ use std::time::Duration;
 use leasehold_conformance::FaultKind;
 use leasehold_conformance::history::run::Run;
 use leasehold_core::LockKey;
-use leasehold_core::admin::Revocation;
-use leasehold_core::backend::Renewal;
-use leasehold_core::memory::Outcome;
+use leasehold_core::backend::{Inspection, Renewal, Reply, Request, Revocation};
 use tokio::time;
 
-use crate::clock::DriftingClock;
+use crate::conditions::Conditions;
+use crate::endpoint::Endpoint;
 use crate::incident::{Incident, Target};
-use crate::network::Link;
 use crate::processor::Processor;
 use crate::recorder::Recorder;
-use crate::schedule::{LinkId, Schedule};
-use crate::store::{Request, Store};
-use crate::weather::Weather;
+use crate::schedule::{LinkId, Schedule, Stream};
+use crate::store::{self, Answer, Message, Store};
 
 /// More than the TTL of most leases.
 const CLOCK_STEP: Duration = Duration::from_millis(1_500);
@@ -32,12 +30,12 @@ pub(crate) struct World {
     pub(crate) recorder: Recorder,
     /// How long a client waits for a reply.
     pub(crate) reply_limit: Duration,
-    /// How often followers pass on to a store the renewals that they have answered, if they do.
+    /// How often followers forward the renewals that they have answered to a store. `None` if there are no followers.
     pings: Option<Duration>,
-    weather: Mutex<Weather>,
+    conditions: Mutex<Conditions>,
     zero: time::Instant,
     stores: Vec<Store>,
-    links: Mutex<Vec<Link>>,
+    endpoints: Mutex<Vec<Arc<Endpoint>>>,
     messages: AtomicU64,
     trace: AtomicU64,
 }
@@ -46,7 +44,7 @@ impl World {
     pub(crate) fn new(
         schedule: Schedule,
         incidents: Vec<Incident>,
-        weather: Weather,
+        conditions: Conditions,
         reply_limit: Duration,
         stores: Vec<Store>,
         pings: Option<Duration>,
@@ -58,10 +56,10 @@ impl World {
             incidents,
             reply_limit,
             pings,
-            weather: Mutex::new(weather),
+            conditions: Mutex::new(conditions),
             zero,
             stores,
-            links: Mutex::default(),
+            endpoints: Mutex::default(),
             messages: AtomicU64::new(0),
             trace: AtomicU64::new(0),
         }
@@ -79,7 +77,7 @@ impl World {
         self.messages.load(Ordering::Relaxed)
     }
 
-    /// A digest of all messages in their order: equal runs have equal traces.
+    /// Returns a digest of all messages in their order. Equal runs have equal traces.
     pub(crate) fn trace(&self) -> u64 {
         self.trace.load(Ordering::Relaxed)
     }
@@ -90,82 +88,105 @@ impl World {
 
     /// Ends all faults of the network.
     pub(crate) fn calm_down(&self) {
-        let mut weather = self.weather.lock().unwrap_or_else(PoisonError::into_inner);
-        if !mem::replace(&mut *weather, Weather::CALM).is_calm() {
+        let mut conditions = self.conditions.lock().unwrap_or_else(PoisonError::into_inner);
+        if !mem::replace(&mut *conditions, Conditions::CALM).is_calm() {
             self.recorder.network_disturbed();
         }
     }
 
-    pub(crate) fn weather(&self) -> Weather {
-        *self.weather.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn conditions(&self) -> Conditions {
+        *self.conditions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Connects a new process in the place of a client to all stores.
-    pub(crate) fn connect(
-        self: &Arc<Self>,
-        client: usize,
-        life: u64,
-        process: u32,
-        clock: &DriftingClock,
-        muted: bool,
-    ) -> Vec<Link> {
-        let ids = (0..self.stores.len()).map(|store| LinkId { client, life, store });
-        let links: Vec<_> =
-            ids.map(|id| Link::new(id, process, Arc::clone(self), clock.clone(), muted)).collect();
-        self.links().extend(links.iter().cloned());
-        links
+    pub(crate) fn stores(&self) -> usize {
+        self.stores.len()
     }
 
-    /// Forgets all links, each of which knows the world; and how many keys were still watched over them.
+    /// Lets an endpoint receive the notifications of its store.
+    pub(crate) fn connect(&self, endpoint: Arc<Endpoint>) {
+        self.endpoints().push(endpoint);
+    }
+
+    /// Disconnects all endpoints. Returns how many keys the endpoints were still watching.
     pub(crate) fn disconnect_all(&self) -> usize {
-        let links = mem::take(&mut *self.links());
-        links.iter().map(Link::watched_keys).sum()
+        mem::take(&mut *self.endpoints()).iter().map(|endpoint| endpoint.watched_keys()).sum()
     }
 
-    /// How many keys have a lease, a place or a mark in a store.
+    /// Returns the number of keys with a lease, a queue entry or a revocation request in a store.
     pub(crate) fn keys_in_stores(&self) -> usize {
         self.stores.iter().map(Store::keys).sum()
     }
 
-    /// The outcome of the same request in each store.
-    pub(crate) fn apply_everywhere(&self, request: &Request) -> Vec<Outcome> {
+    /// Applies a request to each store, and returns the answers.
+    pub(crate) fn apply_everywhere(self: &Arc<Self>, request: &Message) -> Vec<Answer> {
         (0..self.stores.len()).map(|store| self.apply(store, request)).collect()
     }
 
-    /// Applies a request, records the outcome, and notifies all clients of the change.
-    pub(crate) fn apply(&self, store: usize, request: &Request) -> Outcome {
+    /// Applies a request, records the answer, and notifies all clients of the change.
+    pub(crate) fn apply(self: &Arc<Self>, store: usize, request: &Message) -> Answer {
         let now = self.now();
         self.messages.fetch_add(1, Ordering::Relaxed);
-        let (outcome, changed) = self.stores[store].apply(request, now);
+        let (answer, changed) = self.stores[store].apply(request, now);
         self.note(store, request);
-        self.record_outcome(store, request, &outcome);
-        if changed || request.concerns_holders() {
-            let links = self.links().clone();
-            links.iter().filter(|link| link.store() == store).for_each(|link| link.tell(request));
+        self.record_answer(store, request, &answer);
+        if changed || store::concerns_holders(request) {
+            let endpoints = self.endpoints().clone();
+            let of_store = endpoints.into_iter().filter(|endpoint| endpoint.id.store == store);
+            of_store.for_each(|endpoint| self.notify(endpoint, request));
         }
-        outcome
+        answer
     }
 
-    /// The reply of a follower, which knows the leases of a store and not how long they last; and when its next ping is.
+    /// Notifies a client of a request that the store has applied.
+    fn notify(self: &Arc<Self>, endpoint: Arc<Endpoint>, request: &Message) {
+        if !endpoint.receives_notifications() {
+            return;
+        }
+        let stream = Stream::Notification(endpoint.id, endpoint.next_number());
+        if let Some(delay) = self.conditions().notification(&mut self.schedule.stream(stream)) {
+            let (world, request) = (Arc::clone(self), request.clone());
+            tokio::spawn(async move {
+                time::sleep(delay).await;
+                world.deliver(&endpoint, &request).await;
+            });
+        }
+    }
+
+    async fn deliver(&self, endpoint: &Endpoint, request: &Message) {
+        let LinkId { client, store, .. } = endpoint.id;
+        if self.is_on(FaultKind::RepliesDropped, Target::Link { client, store }) {
+            return;
+        }
+        endpoint.processor.running().await;
+        for key in store::keys(request) {
+            endpoint.notify_waiters(&key);
+            if store::concerns_holders(request) {
+                endpoint.notify_holders(&key);
+                self.recorder.notified(endpoint.process, store, &key);
+            }
+        }
+    }
+
+    /// Returns the answer of a follower, which has the store's leases but not their expiry times, and the time of the follower's next ping.
     pub(crate) fn answer_of_follower(
         &self,
         store: usize,
-        request: &Request,
-    ) -> Option<(Outcome, Duration)> {
+        request: &Message,
+    ) -> Option<(Answer, Duration)> {
         let (Request::Renew(lease), Some(pings)) = (request, self.pings) else { return None };
-        let look = Request::Inspect(lease.key().clone());
-        let (Outcome::Inspection(found), _) = self.stores[store].apply(&look, self.now()) else {
-            unreachable!("each request has its own outcome")
-        };
+        let look = Request::Inspect(Cow::Owned(lease.key().clone()));
+        let (answer, _) = self.stores[store].apply(&look, self.now());
+        let found: Inspection =
+            answer.and_then(Reply::read).expect("the state machine supports inspections");
         let fingerprint = lease.id().fingerprint();
         let is_held = found.holders().iter().any(|holder| holder.fingerprint() == fingerprint);
         let pings_before = self.now().as_nanos() / pings.as_nanos();
         let next = pings * u32::try_from(pings_before + 1).expect("a simulation is short");
-        is_held.then_some((Outcome::Renewal(Renewal::Renewed), next))
+        is_held.then_some((Ok(Renewal::Renewed.into()), next))
     }
 
     /// Applies an incident without a duration. At the start of a pause, checks all guards.
-    pub(crate) fn strike(&self, incident: &Incident, keys: &[LockKey]) {
+    pub(crate) fn strike(self: &Arc<Self>, incident: &Incident, keys: &[LockKey]) {
         match (incident.kind, incident.target) {
             (FaultKind::DataFlushed, Target::Store(store)) => self.stores[store].wipe(self.now()),
             (FaultKind::FailoverCommanded, Target::Store(store)) => {
@@ -180,7 +201,7 @@ impl World {
             }
             (FaultKind::LeasesRevoked, _) => {
                 for key in keys {
-                    self.apply_everywhere(&Request::ForceRelease(key.clone(), None));
+                    self.apply_everywhere(&Request::ForceRelease(Cow::Owned(key.clone()), None));
                 }
             }
             (FaultKind::ClientStopped, _) => self.recorder.look(),
@@ -205,8 +226,8 @@ impl World {
     }
 
     /// Waits until a store applies a request.
-    pub(crate) async fn admits(&self, store: usize, request: &Request) {
-        let keys = request.keys();
+    pub(crate) async fn admits(&self, store: usize, request: &Message) {
+        let keys = store::keys(request);
         self.outlast_all(|incident| match (incident.kind, incident.target) {
             (FaultKind::ServerStopped, Target::Store(stopped)) => stopped == store,
             (FaultKind::KeyStalled, Target::Key { store: at, key }) => {
@@ -228,17 +249,17 @@ impl World {
         }
     }
 
-    fn record_outcome(&self, store: usize, request: &Request, outcome: &Outcome) {
-        for (lease, grant) in request.grants(outcome) {
+    fn record_answer(&self, store: usize, request: &Message, answer: &Answer) {
+        for (lease, grant) in store::grants(request, answer) {
             self.recorder.granted(store, lease, grant);
         }
-        match (request, outcome) {
-            (Request::ForceRelease(key, _), Outcome::ForcedRelease(it))
+        match (request, answer) {
+            (Request::ForceRelease(key, _), Ok(Reply::ForcedRelease(it)))
                 if !it.ended().is_empty() =>
             {
                 self.recorder.force_released(store, key);
             }
-            (Request::Revoke(key, _), Outcome::Revocation(Revocation::Requested)) => {
+            (Request::RequestRevocation(key, _), Ok(Reply::Revocation(Revocation::Requested))) => {
                 self.recorder.revocation_requested(store, key);
             }
             _ => {}
@@ -246,14 +267,32 @@ impl World {
         self.recorder.look();
     }
 
-    fn links(&self) -> MutexGuard<'_, Vec<Link>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    fn endpoints(&self) -> MutexGuard<'_, Vec<Arc<Endpoint>>> {
+        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, store: usize, request: &Request) {
+    fn note(&self, store: usize, request: &Message) {
         let mut hasher = DefaultHasher::new();
-        let kind = mem::discriminant(request);
-        (self.trace(), self.now(), store, kind, request.keys()).hash(&mut hasher);
+        let (kind, keys) = (number(request), store::keys(request));
+        (self.trace(), self.now(), store, kind, keys).hash(&mut hasher);
         self.trace.store(hasher.finish(), Ordering::Relaxed);
+    }
+}
+
+/// Returns the number of an operation in the digests. The numbers must not change, because `tests/evidence` contains digests of earlier versions.
+fn number(request: &Message) -> isize {
+    match request {
+        Request::Join(_) => 0,
+        Request::ForceRelease(..) => 1,
+        Request::Inspect(_) => 2,
+        Request::Release(_) => 3,
+        Request::Renew(_) => 4,
+        Request::RequestRevocation(..) => 5,
+        Request::Status(_) => 6,
+        Request::Acquire(_) => 7,
+        Request::AcquireAll(_) => 8,
+        Request::Raise(..) => 9,
+        Request::Vote(_) => 10,
+        _ => 11,
     }
 }

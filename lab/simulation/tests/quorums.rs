@@ -1,21 +1,19 @@
-//! Quorums of simulated stores that are slow, dead, cut off, set forward and emptied.
+//! Quorums of simulated stores that are slow, unreachable or stopped, that lose their data, and whose clocks jump forward.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use leasehold_conformance::Rule;
 use leasehold_core::Error;
-use leasehold_core::backend::{
-    Attempt, Capabilities, Claim, Enlistment, Lease, LockBackend, Release, Renewal, Standing,
-    StoreId,
-};
-use leasehold_core::quorum::Quorum;
+use leasehold_core::backend::{Layer, LockBackend, Renewal, Reply, Request};
+use leasehold_quorum::Quorum;
 use leasehold_simulation::{Link, Report, Simulation};
 
-/// Above all TTLs of a simulation, with their lock delays.
+/// Longer than all TTLs of a simulation, including the lock delays.
 const MAX_TTL: Duration = Duration::from_millis(2_500);
 
-/// About fifteen seconds of a processor for each number of members.
+/// The seeds take about 15 s of CPU time for each number of members.
 const SEEDS: u64 = 200;
 
 fn quorum<B: LockBackend>(links: Vec<Link>, member: impl Fn(Link) -> B) -> Quorum<B> {
@@ -58,34 +56,26 @@ fn seed_decides_everything_about_a_quorum() {
     }
 }
 
-/// A member that ends leases when it is to renew them, and says that it has.
+/// A member that releases leases instead of renewing them, and reports that it has renewed them.
 #[derive(Debug)]
 struct Fickle(Link);
 
 #[async_trait]
-impl LockBackend for Fickle {
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
+impl Layer for Fickle {
+    fn inner(&self) -> &dyn LockBackend {
+        &self.0
     }
 
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.0.try_acquire(claim).await
-    }
-
-    async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.0.release(lease).await.map(|_released| Renewal::Renewed)
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.0.release(lease).await
-    }
-
-    async fn standing(&self, fresh: StoreId) -> Result<Standing, Error> {
-        self.0.standing(fresh).await
-    }
-
-    async fn enlist(&self, enlistment: &Enlistment) -> Result<Standing, Error> {
-        self.0.enlist(enlistment).await
+    async fn request(&self, request: Request<'_>) -> Result<Reply, Error> {
+        match &request {
+            Request::Raise(lease, _) | Request::Renew(lease) => {
+                self.0.release(lease).await.map(|_released| Renewal::Renewed.into())
+            }
+            Request::RenewAll(leases) => {
+                Ok(join_all(leases.iter().map(|lease| self.renew(lease))).await.into())
+            }
+            _ => request.send(&self.0).await,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Several stores, and the backends that clients make of them.
+//! Clients of several stores, with different backends.
 
 use async_trait::async_trait;
 use leasehold_conformance::Rule;
@@ -8,10 +8,10 @@ use leasehold_core::backend::{
 };
 use leasehold_simulation::{Link, Simulation};
 
-/// A store less than a majority is enough for a grant: that is its flaw.
+/// The number of stores that must grant a lease. The flaw is that this number is less than a majority.
 const ENOUGH: usize = 1;
 
-/// A lock on several stores, as a careless author might write it.
+/// A lock on several stores with a mistake that a careless author could make.
 #[derive(Debug)]
 struct Minority(Vec<Link>);
 
@@ -21,10 +21,10 @@ impl LockBackend for Minority {
         Capabilities::new("minority", Fencing::None)
     }
 
-    async fn try_acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+    async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         let mut grants = Vec::new();
         for link in &self.0 {
-            if let Ok(Attempt::Granted(grant)) = link.try_acquire(claim).await {
+            if let Ok(Attempt::Granted(grant)) = link.acquire(claim).await {
                 grants.push(grant);
             }
         }

@@ -1,32 +1,26 @@
 //! One database server, of any kind.
 
-mod kind;
+mod launch;
 mod options;
 mod processes;
 
 use std::ffi::OsStr;
+use std::fmt::Debug;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-use std::{fs, process};
+use std::process;
 
+use rustix::process::Signal;
 use tokio::process::Command;
-use tokio::time::{Instant, sleep};
 
 use crate::certificates::Certificates;
 use crate::disk::SmallDisk;
 use crate::memory::Folder;
-use crate::port::free_port;
 use crate::proxy::FaultProxy;
-use crate::template::{copy_template, stamp};
 use crate::unprivileged;
 use options::Small;
 use processes::Processes;
 
-pub use kind::DatabaseKind;
 pub use options::DatabaseOptions;
-
-/// A server takes less than a second to start. On a machine that is busy with a build, some seconds.
-const START_WAIT: Duration = Duration::from_secs(60);
 
 /// The folder that a small disk takes the place of if it is for the log of transactions.
 pub(crate) const LOG: &str = "transactions";
@@ -190,44 +184,6 @@ impl<K: DatabaseKind> DatabaseServer<K> {
         client
     }
 
-    async fn launch(options: DatabaseOptions<K>) -> Option<Self> {
-        let place = if options.durable { Folder::on_disk } else { Folder::in_memory };
-        let folder = place(&format!("{}-", K::NAME));
-        unprivileged::give(folder.path());
-        let path = folder.path();
-        let certificates =
-            options.tls.map(|_| Certificates::create(path, &["localhost", "127.0.0.1"]));
-        copy_template(&format!("{}-1", stamp(&K::program())), K::init, &path.join("data"));
-        let small_folder = match options.small_disk {
-            Some(Small::Tables) => Some(K::SMALL_FOLDER),
-            Some(Small::Log) => Some(LOG),
-            None => None,
-        };
-        let disk = small_folder.map(|small| SmallDisk::mount(path.join(small)));
-        let port = free_port();
-        let mut server = Self { options, processes: None, disk, folder, port, certificates };
-        server.prepare();
-        if !server.try_launch().await {
-            return None;
-        }
-        if let (Some(Small::Tables), Some(disk)) = (server.options.small_disk, &server.disk) {
-            K::use_disk(&server, disk.folder()).await;
-        }
-        Some(server)
-    }
-
-    /// Writes the files beside the data.
-    fn prepare(&self) {
-        let (name, text) = K::file(&self.options);
-        let file = self.folder().join(name);
-        fs::write(&file, text).expect("temporary files can be written");
-        unprivileged::give(&file);
-        if let Some(certificates) = &self.certificates {
-            unprivileged::give_secret(&certificates.server_key());
-        }
-        self.move_log();
-    }
-
     /// Has its log of transactions lie on the small disk, if that is for the log.
     pub(crate) fn move_log(&self) {
         if self.has_log_on_disk() {
@@ -237,31 +193,6 @@ impl<K: DatabaseKind> DatabaseServer<K> {
 
     pub(crate) fn has_log_on_disk(&self) -> bool {
         matches!(self.options.small_disk, Some(Small::Log))
-    }
-
-    async fn try_launch(&mut self) -> bool {
-        let mut command = self.command(K::program());
-        let settings = K::settings(self).into_iter();
-        let settings = settings.map(|(name, value)| format!("--{name}={value}"));
-        command.args(K::ARGS).args(settings).args(&self.options.args);
-        self.processes = Some(Processes::spawn::<K>(command, self.folder(), &self.log()));
-        self.comes_up().await
-    }
-
-    /// Waits until it answers. If it does not, its output is shown.
-    async fn comes_up(&mut self) -> bool {
-        let give_up = Instant::now() + START_WAIT;
-        loop {
-            if K::is_up(self).await {
-                return true;
-            }
-            let processes = self.processes.as_mut().expect("it was started");
-            if processes.exited() || Instant::now() > give_up {
-                eprintln!("{}", fs::read_to_string(self.log()).unwrap_or_default());
-                return false;
-            }
-            sleep(Duration::from_millis(5)).await;
-        }
     }
 
     /// A command of the server's user, which runs in the server's folder and sees the small disk.
@@ -295,7 +226,69 @@ impl<K: DatabaseKind> DatabaseServer<K> {
     }
 }
 
-/// A path as the settings of a server take it.
+/// A kind of database server: its programs, their settings and their files.
+#[doc(hidden)]
+pub trait DatabaseKind: Clone + Debug + Default + Send + Sync + Sized + 'static {
+    /// The name of the server's program.
+    const NAME: &str;
+
+    /// The scheme of its URLs.
+    const SCHEME: &str;
+
+    /// The user of the tests.
+    const USER: &str;
+
+    /// The database of the tests.
+    const DATABASE: &str;
+
+    /// Has the server end all connections, and then itself.
+    const SHUTDOWN: Signal;
+
+    /// The folder that a small disk for tables takes the place of.
+    const SMALL_FOLDER: &str;
+
+    /// The arguments that need no value.
+    const ARGS: &[&str];
+
+    /// The path of the server's program.
+    ///
+    /// # Panics
+    ///
+    /// If it is not installed.
+    fn program() -> PathBuf;
+
+    /// Makes a new data folder.
+    fn init(data: &Path);
+
+    /// The name and the text of the file that the server reads beside its data.
+    fn file(options: &DatabaseOptions<Self>) -> (&'static str, String);
+
+    /// The settings of `server`, each with its value.
+    fn settings(server: &DatabaseServer<Self>) -> Vec<(&'static str, String)>;
+
+    /// Whether `server` answers.
+    fn is_up(server: &DatabaseServer<Self>) -> impl Future<Output = bool> + Send;
+
+    /// Has tables lie on the small disk at `folder`.
+    fn use_disk(server: &DatabaseServer<Self>, folder: &Path) -> impl Future<Output = ()> + Send;
+
+    /// Moves the log of transactions to the small disk, before the server starts.
+    fn move_log(server: &DatabaseServer<Self>);
+
+    /// The id of the segment of shared memory (System V) of the server in `folder`, which outlives a server that is killed.
+    fn segment(folder: &Path) -> Option<String>;
+
+    /// Refuses writes, or ends that.
+    fn set_read_only(
+        server: &DatabaseServer<Self>,
+        read_only: bool,
+    ) -> impl Future<Output = ()> + Send;
+
+    /// The command that runs SQL as the superuser.
+    fn client(server: &DatabaseServer<Self>, sql: &str) -> Command;
+}
+
+/// Returns a path in the form that the settings of a server require.
 pub(crate) fn display(path: &Path) -> String {
     path.to_str().expect("temporary folders have plain names").to_owned()
 }

@@ -15,8 +15,8 @@ use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
 use crate::certificates::Certificates;
+use crate::heartbeat::{TIMEOUT, heartbeat};
 use crate::proxy::FaultProxy;
-use crate::pulse::{TIMEOUT, pulse};
 use crate::until_some;
 use member::{Member, Stage};
 use program::Program;
@@ -178,8 +178,9 @@ impl Etcd {
         timeout(ELECTION_WAIT, elected).await.expect("a leader is elected")
     }
 
-    /// Has the first member reply at each call, as a witness of its stalls. A call returns within half a second in any case.
-    pub fn pulse(&self) -> impl FnMut() + Send + use<> {
+    /// Returns a function that sends one request to a server at each call and waits for the reply. A late return shows a stall. A call
+    /// returns within half a second in any case.
+    pub fn heartbeat(&self) -> impl FnMut() + Send + use<> {
         let address = self.endpoints().remove(0);
         let connect = move || {
             let connection = TcpStream::connect(&address)?;
@@ -187,7 +188,7 @@ impl Etcd {
             connection.set_read_timeout(Some(TIMEOUT))?;
             Ok(connection)
         };
-        pulse(connect, b"GET /version HTTP/1.1\r\nHost: etcd\r\n\r\n")
+        heartbeat(connect, b"GET /version HTTP/1.1\r\nHost: etcd\r\n\r\n")
     }
 
     async fn leaders(&self) -> Vec<usize> {

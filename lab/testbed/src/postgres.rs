@@ -34,6 +34,22 @@ DROP DATABASE template0
 DROP DATABASE template1
 ";
 
+impl DatabaseOptions<PostgresKind> {
+    /// Asks for passwords (SCRAM), for users that the test makes by [`DatabaseServer::sql`].
+    #[must_use]
+    pub fn passwords(mut self) -> Self {
+        self.passwords = true;
+        self
+    }
+
+    /// Speaks TLS only, and asks clients for a certificate.
+    #[must_use]
+    pub fn tls_with_client_certificates(mut self) -> Self {
+        self.tls = Some(TlsClients::NeedCertificate);
+        self
+    }
+}
+
 impl DatabaseKind for PostgresKind {
     const NAME: &str = "postgres";
     const SCHEME: &str = "postgres";

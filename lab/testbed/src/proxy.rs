@@ -14,21 +14,21 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
-/// The state of the network, from now on and for connections that are open already.
+/// A fault of the network, which also affects connections that are already open.
 ///
-/// Traffic that is held back passes once the weather allows it again, as TCP repeats lost packets;
-/// unless the connection is reset before.
+/// When the fault ends, the proxy forwards the traffic that it has held back, because TCP repeats lost packets. Traffic on a connection that
+/// was reset in the meantime is lost.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
-pub enum Weather {
-    /// All passes.
+pub enum NetworkFault {
+    /// The proxy forwards all traffic.
     #[default]
-    Fair,
-    /// All passes, this much later, each way.
+    None,
+    /// The proxy forwards all traffic, with this delay in each direction.
     Slow(Duration),
-    /// Nothing passes, and neither side learns of it.
+    /// The proxy forwards nothing, and keeps connections open.
     BlackHole,
-    /// Requests pass, replies do not.
+    /// The proxy forwards requests but not replies.
     HoldReplies,
     /// Open and new connections are reset.
     Reset,
@@ -40,10 +40,10 @@ enum Way {
     Reply,
 }
 
-impl Weather {
+impl NetworkFault {
     fn lets_pass(self, way: Way) -> bool {
         match self {
-            Self::Fair | Self::Slow(_) => true,
+            Self::None | Self::Slow(_) => true,
             Self::HoldReplies => way == Way::Request,
             Self::BlackHole | Self::Reset => false,
         }
@@ -61,7 +61,7 @@ impl Weather {
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
-    sky: Arc<Sky>,
+    state: Arc<FaultState>,
     server: watch::Sender<String>,
     connections: Connections,
     task: AbortHandle,
@@ -79,17 +79,17 @@ impl FaultProxy {
     pub async fn start(server: impl Into<String>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has free ports");
         let address = listener.local_addr().expect("it is bound");
-        let sky = Arc::<Sky>::default();
+        let state = Arc::<FaultState>::default();
         let server = watch::Sender::new(server.into());
         let connections = Connections::default();
         let gate = Gate {
             listener,
             server: server.subscribe(),
-            sky: Arc::clone(&sky),
+            state: Arc::clone(&state),
             connections: Arc::clone(&connections),
         };
         let task = tokio::spawn(gate.accept()).abort_handle();
-        Self { address, sky, server, connections, task }
+        Self { address, state, server, connections, task }
     }
 
     /// Its address, to be used in the place of the server's.
@@ -102,14 +102,14 @@ impl FaultProxy {
         self.address.port()
     }
 
-    /// Changes the weather.
-    pub fn set_weather(&self, weather: Weather) {
-        self.sky.set_all(weather);
+    /// Sets the fault for all traffic.
+    pub fn set_network_fault(&self, fault: NetworkFault) {
+        self.state.set_all(fault);
     }
 
-    /// Changes the weather for traffic that comes from an address.
-    pub fn set_weather_from(&self, source: Ipv4Addr, weather: Weather) {
-        self.sky.set(IpAddr::V4(source), weather);
+    /// Sets the fault for traffic that comes from an address.
+    pub fn set_network_fault_from(&self, source: Ipv4Addr, fault: NetworkFault) {
+        self.state.set(IpAddr::V4(source), fault);
     }
 
     /// Redirects new connections to a different server, like a changed DNS name or a load balancer.
@@ -134,41 +134,41 @@ impl Drop for FaultProxy {
     }
 }
 
-/// The weather, which may differ by the address that traffic comes from.
+/// The current faults, which may differ by the address that traffic comes from.
 #[derive(Debug, Default)]
-struct Sky(Mutex<Climate>);
+struct FaultState(Mutex<FaultsBySource>);
 
 #[derive(Debug, Default)]
-struct Climate {
-    /// For addresses from which nothing has come yet.
-    otherwise: Weather,
-    by_source: HashMap<IpAddr, watch::Sender<Weather>>,
+struct FaultsBySource {
+    /// For addresses that have not sent any traffic yet.
+    otherwise: NetworkFault,
+    by_source: HashMap<IpAddr, watch::Sender<NetworkFault>>,
 }
 
-impl Sky {
-    fn forecast(&self, source: IpAddr) -> watch::Receiver<Weather> {
-        self.climate().of(source).subscribe()
+impl FaultState {
+    fn subscribe(&self, source: IpAddr) -> watch::Receiver<NetworkFault> {
+        self.faults().of(source).subscribe()
     }
 
-    fn set(&self, source: IpAddr, weather: Weather) {
-        self.climate().of(source).send_replace(weather);
+    fn set(&self, source: IpAddr, fault: NetworkFault) {
+        self.faults().of(source).send_replace(fault);
     }
 
-    fn set_all(&self, weather: Weather) {
-        let mut climate = self.climate();
-        climate.otherwise = weather;
-        for source in climate.by_source.values() {
-            source.send_replace(weather);
+    fn set_all(&self, fault: NetworkFault) {
+        let mut faults = self.faults();
+        faults.otherwise = fault;
+        for source in faults.by_source.values() {
+            source.send_replace(fault);
         }
     }
 
-    fn climate(&self) -> MutexGuard<'_, Climate> {
+    fn faults(&self) -> MutexGuard<'_, FaultsBySource> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Climate {
-    fn of(&mut self, source: IpAddr) -> &watch::Sender<Weather> {
+impl FaultsBySource {
+    fn of(&mut self, source: IpAddr) -> &watch::Sender<NetworkFault> {
         let otherwise = self.otherwise;
         self.by_source.entry(source).or_insert_with(|| watch::Sender::new(otherwise))
     }
@@ -178,7 +178,7 @@ impl Climate {
 struct Gate {
     listener: TcpListener,
     server: watch::Receiver<String>,
-    sky: Arc<Sky>,
+    state: Arc<FaultState>,
     connections: Connections,
 }
 
@@ -188,11 +188,11 @@ impl Gate {
             let Ok((client, from)) = self.listener.accept().await else {
                 continue;
             };
-            let weather = self.sky.forecast(from.ip());
+            let fault = self.state.subscribe(from.ip());
             let reset = self.connections.lock().unwrap_or_else(PoisonError::into_inner).subscribe();
             let server = self.server.borrow().clone();
-            // It ends with its connection, or when the proxy has gone and the weather with it.
-            tokio::spawn(connect(client, server, weather, reset));
+            // It ends with its connection, or when the proxy is dropped.
+            tokio::spawn(connect(client, server, fault, reset));
         }
     }
 }
@@ -200,10 +200,10 @@ impl Gate {
 async fn connect(
     mut client: TcpStream,
     server: String,
-    mut weather: watch::Receiver<Weather>,
+    mut fault: watch::Receiver<NetworkFault>,
     mut reset: watch::Receiver<()>,
 ) {
-    let forecast = weather.clone();
+    let for_traffic = fault.clone();
     let passing = async {
         let mut server = TcpStream::connect(server).await?;
         server.set_nodelay(true)?;
@@ -211,13 +211,13 @@ async fn connect(
         let (from_server, to_server) = server.split();
         let (from_client, to_client) = client.split();
         tokio::select! {
-            end = pass(from_client, to_server, forecast.clone(), Way::Request) => end,
-            end = pass(from_server, to_client, forecast.clone(), Way::Reply) => end,
+            end = pass(from_client, to_server, for_traffic.clone(), Way::Request) => end,
+            end = pass(from_server, to_client, for_traffic.clone(), Way::Reply) => end,
         }
     };
     let is_reset = tokio::select! {
         _ = passing => false,
-        storm = weather.wait_for(|weather| *weather == Weather::Reset) => storm.is_ok(),
+        is_broken = fault.wait_for(|fault| *fault == NetworkFault::Reset) => is_broken.is_ok(),
         reset = reset.changed() => reset.is_ok(),
     };
     if is_reset {
@@ -233,11 +233,11 @@ async fn connect(
 async fn pass(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
-    mut weather: watch::Receiver<Weather>,
+    mut fault: watch::Receiver<NetworkFault>,
     way: Way,
 ) -> io::Result<()> {
     let (sender, mut receiver) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
-    let mut forecast = weather.clone();
+    let mut for_delays = fault.clone();
     // With its sender, it ends the other half, which first passes on all that came before.
     let read = async move {
         loop {
@@ -247,7 +247,7 @@ async fn pass(
                 return Ok(());
             }
             chunk.truncate(len);
-            let delay = forecast.borrow_and_update().delay();
+            let delay = for_delays.borrow_and_update().delay();
             // The other half is in the same future, so it is still there.
             drop(sender.send((Instant::now() + delay, chunk)));
         }
@@ -258,7 +258,7 @@ async fn pass(
             if due > Instant::now() {
                 sleep_until(due).await;
             }
-            let allowed = weather.wait_for(|weather| weather.lets_pass(way)).await;
+            let allowed = fault.wait_for(|fault| fault.lets_pass(way)).await;
             allowed.map_err(io::Error::other)?;
             to.write_all(&chunk).await?;
         }
@@ -301,16 +301,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn fair_weather_passes_all() {
+    async fn traffic_passes_without_a_fault() {
         let (_proxy, mut stream) = echo().await;
 
         assert_eq!(say(&mut stream, b"hello").await.unwrap(), b"hello");
     }
 
     #[tokio::test]
-    async fn slow_weather_delays_each_way() {
+    async fn slow_network_delays_each_way() {
         let (proxy, mut stream) = echo().await;
-        proxy.set_weather(Weather::Slow(Duration::from_millis(40)));
+        proxy.set_network_fault(NetworkFault::Slow(Duration::from_millis(40)));
 
         let start = Instant::now();
         say(&mut stream, b"hello").await.unwrap();
@@ -321,13 +321,13 @@ mod tests {
     #[tokio::test]
     async fn bytes_that_a_black_hole_held_back_pass_afterwards() {
         let (proxy, mut stream) = echo().await;
-        proxy.set_weather(Weather::BlackHole);
+        proxy.set_network_fault(NetworkFault::BlackHole);
         stream.write_all(b"hello").await.unwrap();
         let mut reply = [0; 5];
         let nothing = timeout(Duration::from_millis(100), stream.read_exact(&mut reply)).await;
         assert!(nothing.is_err());
 
-        proxy.set_weather(Weather::Fair);
+        proxy.set_network_fault(NetworkFault::None);
 
         timeout(SOON, stream.read_exact(&mut reply)).await.unwrap().unwrap();
         assert_eq!(&reply, b"hello");
@@ -338,7 +338,7 @@ mod tests {
         let (proxy, mut stream) = echo().await;
         say(&mut stream, b"hello").await.unwrap();
 
-        proxy.set_weather(Weather::Reset);
+        proxy.set_network_fault(NetworkFault::Reset);
 
         let error = timeout(SOON, stream.read_u8()).await.unwrap().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);

@@ -245,9 +245,10 @@ impl Redis {
         self.server.calls(commands).await
     }
 
-    /// Has the server reply at each call, as a witness of its stalls. A call returns within half a second in any case.
-    pub fn pulse(&self) -> impl FnMut() + Send + use<> {
-        self.server.pulse()
+    /// Returns a function that sends one request to a server at each call and waits for the reply. A late return shows a stall. A call
+    /// returns within half a second in any case.
+    pub fn heartbeat(&self) -> impl FnMut() + Send + use<> {
+        self.server.heartbeat()
     }
 
     async fn try_launch(&mut self) -> bool {

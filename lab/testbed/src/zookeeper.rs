@@ -16,9 +16,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::certificates::Certificates;
 use crate::disk::SmallDisk;
+use crate::heartbeat::heartbeat;
 use crate::memory::Folder;
 use crate::proxy::FaultProxy;
-use crate::pulse::pulse;
 use crate::until_some;
 use member::Member;
 
@@ -216,10 +216,11 @@ impl ZooKeeper {
         leaders
     }
 
-    /// Has the first member reply at each call, as a witness of its stalls. A call returns within a second in any case.
-    pub fn pulse(&self) -> impl FnMut() + Send + use<> {
+    /// Returns a function that sends one request to a server at each call and waits for the reply. A late return shows a stall. A call
+    /// returns within a second in any case.
+    pub fn heartbeat(&self) -> impl FnMut() + Send + use<> {
         let address = self.endpoints().remove(0);
-        pulse(move || wire::connect(&address), wire::PING)
+        heartbeat(move || wire::connect(&address), wire::PING)
     }
 
     /// Sends one of ZooKeeper's commands of four letters to a member, such as `srvr`, `cons` or `wchp`, and returns the reply.

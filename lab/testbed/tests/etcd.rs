@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_testbed::{Etcd, EtcdOptions, Weather};
+use leasehold_testbed::{Etcd, EtcdOptions, NetworkFault};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
@@ -181,7 +181,7 @@ async fn a_proxy_cuts_off_one_member() {
     };
     put(0, "15s").await.unwrap();
 
-    proxies[0].set_weather(Weather::BlackHole);
+    proxies[0].set_network_fault(NetworkFault::BlackHole);
 
     assert!(put(0, "500ms").await.is_err());
     put(1, "15s").await.unwrap();

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use leasehold_testbed::{CuratorEvent, Weather, ZooKeeper, ZooKeeperOptions, until};
+use leasehold_testbed::{CuratorEvent, NetworkFault, ZooKeeper, ZooKeeperOptions, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -208,7 +208,7 @@ mod an_ensemble {
         let open = async |i: usize| Session::open(&proxies[i].address()).await;
         open(0).await.unwrap();
 
-        proxies[0].set_weather(Weather::BlackHole);
+        proxies[0].set_network_fault(NetworkFault::BlackHole);
 
         assert!(timeout(A_WHILE, open(0)).await.is_err());
         open(1).await.unwrap();

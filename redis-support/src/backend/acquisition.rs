@@ -10,35 +10,36 @@ use crate::config::Replicas;
 use crate::driver::Driver;
 use crate::layout::Concerns;
 use crate::node::Wait;
-use crate::reply::{Hearing, Told, decode_attempt, decode_attempt_all, decode_release};
+use crate::reply::{
+    NotificationMode, ServerReply, decode_attempt, decode_attempt_all, decode_release,
+};
 
 impl<D: Driver> Backend<D> {
     /// Returns whether a claim can be granted as part of a batch. A batch requires that grants do
     /// not wait for replicas and that the holder renews its lease. A holder that does not renew
     /// needs notifications immediately after the grant, which a batch does not enable.
     pub(super) fn may_join(&self, claim: &Claim) -> bool {
-        claim.share().is_whole()
-            && claim.charter().is_none()
+        claim.mode().is_mutex()
             && claim.lease().tenure() == Tenure::Kept
             && self.0.replicas == Replicas::None
     }
 
-    /// Acquires a lease with the script for a single lock.
-    pub(super) async fn acquire_alone(&self, claim: &Claim) -> Result<Attempt, Error> {
-        let share = claim.share();
-        self.check_charter(claim, share.is_whole() && self.0.topology.is_the_only_one())?;
-        let call = Call::acquire(&self.0.layout, claim, self.0.context.channel());
+    /// Acquires a lease with `call`, which runs a script for a single lock.
+    pub(super) async fn acquire_alone(&self, claim: &Claim, call: Call) -> Result<Attempt, Error> {
+        let mode = claim.mode();
         let wait = self.wait(&call).await?;
         let answer = self.0.topology.run(&call, wait.as_ref()).await?;
         let replicas = answer.replicas();
-        let hearing = Hearing { is_whole: share.is_whole(), has_push: self.0.context.has_push() };
-        let Told { outcome: attempt, called } = decode_attempt(answer.received, hearing)?;
+        let notification_mode =
+            NotificationMode { is_mutex: mode.is_mutex(), has_push: self.0.context.has_push() };
+        let ServerReply { outcome: attempt, notified } =
+            decode_attempt(answer.received, notification_mode)?;
         let is_granted = matches!(attempt, Attempt::Granted(_));
         if is_granted && let Some(wait) = wait {
             self.ensure_acknowledged(wait, replicas, std::slice::from_ref(claim)).await?;
         }
-        self.0.news.called_up(&called, claim.lease());
-        if is_granted && share.is_exclusive() && !share.is_whole() {
+        self.0.news.notify_claims(&notified, claim.lease());
+        if is_granted && mode.is_exclusive() && !mode.is_mutex() {
             // The notification also tells observers of an election about the new leader.
             self.0.news.changed(claim.key(), Concerns::Waiters);
         }
@@ -46,7 +47,7 @@ impl<D: Driver> Backend<D> {
     }
 
     /// Acquires several locks with one script.
-    pub(super) async fn acquire_all(
+    pub(super) async fn acquire_together(
         &self,
         claims: &[Claim],
         call: &Call,
@@ -61,16 +62,6 @@ impl<D: Driver> Backend<D> {
             self.ensure_acknowledged(wait, replicas, claims).await?;
         }
         Ok(attempt)
-    }
-
-    /// Rejects a claim with a quorum configuration unless claims of this type support quorum
-    /// configurations.
-    pub(super) fn check_charter(&self, claim: &Claim, is_grantable: bool) -> Result<(), Error> {
-        if claim.charter().is_none() || is_grantable {
-            return Ok(());
-        }
-        let message = "a member of a quorum grants only mutexes, and only one per request";
-        Err(Error::new(ErrorKind::Unsupported, message))
     }
 
     async fn wait(&self, call: &Call) -> Result<Option<Wait>, Error> {
@@ -111,7 +102,7 @@ impl<D: Driver> Backend<D> {
                 let message = "too few replicas acknowledged the lock, and releasing it failed, so the outcome is unknown";
                 Error::new(ErrorKind::Indeterminate, message).with_source(error)
             })?;
-            self.0.news.called_up(&released.called, claim.lease());
+            self.0.news.notify_claims(&released.notified, claim.lease());
         }
         claims.iter().for_each(|claim| self.0.news.changed(claim.key(), Concerns::Waiters));
         Ok(())

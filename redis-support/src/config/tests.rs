@@ -1,3 +1,5 @@
+use leasehold_settings::Server;
+
 use super::*;
 use crate::fake::Fake;
 
@@ -8,7 +10,7 @@ fn refusal(url: &str) -> Error {
 }
 
 fn tcp(host: &str, port: u16) -> Address {
-    Address::Tcp { host: host.to_owned(), port }
+    Address::Tcp(Server { host: host.to_owned(), port })
 }
 
 #[test]

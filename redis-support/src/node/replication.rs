@@ -1,10 +1,11 @@
 //! Runs calls that wait for acknowledgements by replicas.
 
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use leasehold_core::Error;
+use leasehold_core::backend::unpoisoned;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
@@ -74,7 +75,7 @@ impl<D: Driver> WaitPool<D> {
     pub(super) async fn run(&self, call: &Call, wait: &Wait) -> Result<Answer, Error> {
         // The main connection is opened first, because holders need it to renew and release, and
         // the server may accept only one more connection.
-        self.main.connect().await?;
+        self.main.connect().await.inspect_err(|_error| self.context.suspect())?;
         let permit = timeout(self.context.timeout, self.permits.acquire()).await;
         let _permit = permit.map_err(|_elapsed| self.context.no_connection())?;
         let idle = self.idle().pop();
@@ -88,7 +89,8 @@ impl<D: Driver> WaitPool<D> {
         if let Some(connection) = used.connection.take() {
             self.put_back(connection);
         }
-        answer.map(|[received, acknowledged]| Answer { received, acknowledged })
+        let [received, acknowledged] = answer.inspect_err(|_error| self.context.suspect())?;
+        Ok(Answer { received, acknowledged })
     }
 
     /// Keeps a connection for the next call, unless the backend was closed in the meantime.
@@ -102,7 +104,7 @@ impl<D: Driver> WaitPool<D> {
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<Arc<ConnectionManager<D>>>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(&self.idle)
     }
 }
 

@@ -1,13 +1,10 @@
-//! The requests of several callers, which are sent together and share one allocation and one mutex.
+//! The scripts of a batch, and the outcome for each of its callers.
 
 use std::num::NonZeroU64;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use leasehold_core::backend::{Claim, Grant, Lease};
-use leasehold_core::{Error, ErrorKind};
+use leasehold_core::{Description, Error};
 
 use crate::call::Call;
 use crate::connection::is_unknown;
@@ -18,12 +15,11 @@ use crate::reply::{Received, Reply, unexpected};
 use crate::script::Script;
 use crate::words::{Shape, Words, millis};
 
-/// The maximum number of callers in a batch. A full batch keeps a server busy for about 1 ms.
-pub(super) const MAX_CALLERS: usize = 128;
+/// A batch of requests to a server.
+pub(super) type Batch = leasehold_core::batch::Batch<Work, Result<Outcome, Error>>;
 
-/// The maximum size of a batch in bytes, unless the batch has only one caller. A connection sends
-/// this number of bytes at a time.
-const MAX_BYTES: usize = 64 * 1024;
+/// The usual size of a lease ID in bytes.
+const LEASE_ID: usize = 40;
 
 /// A change of a mutex.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -77,247 +73,51 @@ impl Outcome {
     }
 }
 
-/// Callers whose requests are sent together.
-pub(crate) struct Batch(Mutex<Callers>);
-
-struct Callers {
-    /// The keys and arguments of the mutexes.
-    words: Words,
-    /// The total size of the callers' own scripts in bytes.
-    bytes_of_calls: usize,
-    callers: Vec<Caller>,
-    /// After the batch has ended, the error for all callers without an outcome.
-    end: Option<Error>,
-}
-
-struct Caller {
-    work: Work,
-    waker: Option<Waker>,
-    has_gone: bool,
-    outcome: Option<Outcome>,
-}
-
 /// The request of one caller.
-enum Work {
-    Change(MutexChange),
+pub(crate) enum Work {
+    Change(Change, Lease),
     Call(Call),
 }
 
-/// A change of one mutex.
-#[derive(Clone, Copy)]
-struct MutexChange {
-    change: Change,
-    ttl: Duration,
-    /// The index of the mutex's name. The name is followed by the mutex's value and, if slots have
-    /// separate keys, by the tag of its hash slot.
-    name: usize,
-}
-
-impl Batch {
-    /// Creates a batch with space for `count` callers.
-    pub(super) fn of(count: usize) -> Arc<Self> {
-        let words = Words::with_capacity(2 * count, 96 * count);
-        let callers = Vec::with_capacity(count);
-        Arc::new(Self(Mutex::new(Callers { words, bytes_of_calls: 0, callers, end: None })))
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.callers().callers.len()
-    }
-
-    /// Adds a caller. Returns whether the batch is full afterwards.
-    pub(super) fn join(
-        self: &Arc<Self>,
-        change: Change,
-        lease: &Lease,
-        layout: &Layout,
-    ) -> (Joined, bool) {
-        let mut callers = self.callers();
-        let name = callers.words.len();
-        callers.words.push_lock(layout, lease.key());
-        callers.words.push_value(lease);
-        if layout.is_by_slot() {
-            callers.words.push_tag(layout, lease.key());
+impl Work {
+    /// Returns the approximate size of the request in bytes.
+    pub(super) fn bytes(&self, layout: &Layout) -> usize {
+        match self {
+            Self::Change(_, lease) => {
+                let description = lease.description().map_or("", Description::as_str);
+                layout.lock_len(lease.key()) + LEASE_ID + description.len()
+            }
+            Self::Call(call) => call.run().words.bytes(),
         }
-        let ttl = if change == Change::Acquire { lease.ttl() } else { Duration::ZERO };
-        callers.add(self, Work::Change(MutexChange { change, ttl, name }))
     }
 
-    /// Adds a caller with its own script. Returns whether the batch is full afterwards.
-    pub(super) fn join_call(self: &Arc<Self>, call: &Call) -> (Joined, bool) {
-        let mut callers = self.callers();
-        callers.bytes_of_calls += call.run().words.bytes();
-        callers.add(self, Work::Call(call.clone()))
-    }
-
-    fn callers(&self) -> MutexGuard<'_, Callers> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Callers {
-    fn add(&mut self, batch: &Arc<Batch>, work: Work) -> (Joined, bool) {
-        let index = self.callers.len();
-        self.callers.push(Caller { work, waker: None, has_gone: false, outcome: None });
-        (Joined { batch: Arc::clone(batch), index, is_told: false }, self.is_full())
-    }
-
-    fn is_full(&self) -> bool {
-        let bytes = self.words.bytes() + self.bytes_of_calls;
-        self.callers.len() >= MAX_CALLERS || bytes >= MAX_BYTES
-    }
-}
-
-/// A caller that waits for its outcome.
-///
-/// # Cancel safety
-///
-/// This future is cancel safe. A request that has not been sent yet is never sent.
-pub(crate) struct Joined {
-    batch: Arc<Batch>,
-    index: usize,
-    is_told: bool,
-}
-
-impl Joined {
-    pub(super) fn is_in(&self, batch: &Arc<Batch>) -> bool {
-        Arc::ptr_eq(&self.batch, batch)
-    }
-}
-
-impl Future for Joined {
-    type Output = Result<Outcome, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let mut callers = this.batch.callers();
-        let caller = &mut callers.callers[this.index];
-        if let Some(outcome) = caller.outcome.take() {
-            // The caller must be omitted if the batch is sent again.
-            (this.is_told, caller.has_gone) = (true, true);
-            return Poll::Ready(Ok(outcome));
-        }
-        if let Some(error) = &callers.end {
-            this.is_told = true;
-            return Poll::Ready(Err(error.repeated()));
-        }
-        let caller = &mut callers.callers[this.index];
-        if caller.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            return Poll::Pending;
-        }
-        let replaced = caller.waker.replace(cx.waker().clone());
-        drop(callers);
-        // The in-process mutex is unlocked first, because dropping a waker may wake other tasks.
-        drop(replaced);
-        Poll::Pending
-    }
-}
-
-impl Drop for Joined {
-    fn drop(&mut self) {
-        if self.is_told {
-            return;
-        }
-        let mut callers = self.batch.callers();
-        let caller = &mut callers.callers[self.index];
-        caller.has_gone = true;
-        let waker = caller.waker.take();
-        drop(callers);
-        drop(waker);
-    }
-}
-
-/// A batch that is being sent. If this value is dropped before the batch is complete, the outcome
-/// is unknown.
-pub(super) struct Taken(Arc<Batch>);
-
-impl Taken {
-    pub(super) fn new(batch: Arc<Batch>) -> Self {
-        Self(batch)
-    }
-
-    /// Returns the requests for all callers that still wait for an outcome: one script per TTL, and
-    /// then the callers' own scripts.
-    pub(super) fn requests(&self, layout: &Layout) -> Requests {
-        let callers = self.0.callers();
-        let Callers { words, callers, .. } = &*callers;
-        let is_open = |caller: &Caller| !caller.has_gone && caller.outcome.is_none();
-        let (mut changes, mut own) = (Vec::with_capacity(callers.len()), Vec::new());
-        for (index, caller) in callers.iter().enumerate().filter(|(_, caller)| is_open(caller)) {
-            match &caller.work {
-                Work::Change(change) => changes.push((*change, index)),
-                Work::Call(call) => {
-                    own.push(OneScript::OfOne { call: call.clone(), caller: index });
-                }
+    /// Returns whether the request renews a lease.
+    ///
+    /// Releases are not urgent. A quorum releases a lease while a vote for the same lease may still
+    /// be queued, and `Script::Release` must run after this vote. The release in a shared script
+    /// may run before the vote. In this case, the shared script leaves the lock alone, and the
+    /// caller then sends `Script::Release`.
+    pub(super) fn is_urgent(&self) -> bool {
+        match self {
+            Self::Change(..) => false,
+            Self::Call(call) => {
+                matches!(call.script(), Script::Raise | Script::Renew | Script::RenewUnits)
             }
         }
-        // Callers that share a script are grouped, in their original order.
-        changes.sort_by_key(|(change, _)| (change.change, change.ttl));
-        let mut requests = Requests {
-            words: Words::with_capacity(words.len() + 4, words.bytes() + 64),
-            scripts: Vec::with_capacity(1 + own.len()),
-        };
-        let is_release = |(change, _): &(MutexChange, usize)| change.change == Change::Release;
-        let (releases, acquisitions) = changes.split_at(changes.partition_point(is_release));
-        let mut of_ttls = acquisitions.chunk_by(|(one, _), (other, _)| one.ttl == other.ttl);
-        requests.add(layout, releases, of_ttls.next().unwrap_or_default(), words);
-        of_ttls.for_each(|of_ttl| requests.add(layout, &[], of_ttl, words));
-        requests.scripts.append(&mut own);
-        requests
-    }
-
-    /// Stores the outcomes from the replies to `requests`. Returns whether a lock was found on a
-    /// different server. Callers of a script that the server does not know do not have an outcome
-    /// yet.
-    pub(super) fn note(&self, requests: &Requests, replies: Vec<Received>) -> bool {
-        let mut callers = self.0.callers();
-        for (script, reply) in requests.scripts.iter().zip(replies) {
-            if !is_unknown(&reply) {
-                script.note(&mut callers.callers, reply);
-            }
-        }
-        callers.callers.iter().any(|caller| caller.outcome == Some(Outcome::Elsewhere))
-    }
-
-    /// Ends the batch. Callers without an outcome must send their own requests.
-    pub(super) fn finish(&self) {
-        self.end(unexpected(), |caller| {
-            caller.outcome.get_or_insert_with(|| match caller.work {
-                Work::Change(_) => Outcome::LeftAlone,
-                Work::Call(_) => Outcome::Received(Err(ServerError::new("NOSCRIPT", "twice"))),
-            });
-        });
-    }
-
-    /// Ends the batch. Callers without an outcome receive this error.
-    pub(super) fn fail(&self, error: Error) {
-        self.end(error, |_caller| ());
-    }
-
-    fn end(&self, error: Error, mut each: impl FnMut(&mut Caller)) {
-        let mut callers = self.0.callers();
-        let wakers: Vec<Waker> = callers
-            .callers
-            .iter_mut()
-            .filter_map(|caller| {
-                each(caller);
-                caller.waker.take()
-            })
-            .collect();
-        callers.end = Some(error);
-        drop(callers);
-        wakers.into_iter().for_each(Waker::wake);
     }
 }
 
-impl Drop for Taken {
-    fn drop(&mut self) {
-        if self.0.callers().end.is_none() {
-            let message =
-                "the runtime that sent the request was shut down, so the outcome is unknown";
-            self.fail(Error::new(ErrorKind::Indeterminate, message));
-        }
-    }
+/// Answers the requests without an outcome. Their callers must send their own requests.
+pub(super) fn finish(batch: &mut Batch) {
+    batch.answer_all(|work| match work {
+        Work::Change(..) => Ok(Outcome::LeftAlone),
+        Work::Call(_) => Ok(Outcome::Received(Err(ServerError::new("NOSCRIPT", "twice")))),
+    });
+}
+
+/// Answers the requests without an outcome with this error.
+pub(super) fn fail(batch: &mut Batch, error: &Error) {
+    batch.answer_all(|_work| Err(error.repeated()));
 }
 
 /// The scripts of a batch.
@@ -332,21 +132,72 @@ enum OneScript {
     /// A script for many locks.
     Exchange {
         shape: Shape,
-        /// The callers of the script. Releases precede acquisitions.
-        callers: Vec<usize>,
+        /// The indices of the requests in the batch. Releases precede acquisitions.
+        requests: Vec<usize>,
         releases: usize,
     },
     /// A caller's own script.
-    OfOne { call: Call, caller: usize },
+    OfOne { call: Call, request: usize },
+}
+
+/// A change of one mutex, and the index of its request in the batch.
+struct MutexChange<'a> {
+    change: Change,
+    lease: &'a Lease,
+    request: usize,
+}
+
+impl MutexChange<'_> {
+    /// Returns the TTL of an acquisition, or zero for a release.
+    fn ttl(&self) -> Duration {
+        if self.change == Change::Acquire { self.lease.ttl() } else { Duration::ZERO }
+    }
 }
 
 impl Requests {
+    /// Returns the scripts for all callers that still wait for an outcome: one script per TTL, and
+    /// then the callers' own scripts.
+    pub(super) fn of(batch: &Batch, layout: &Layout) -> Self {
+        let (mut changes, mut own) = (Vec::new(), Vec::new());
+        for (request, work) in batch.open() {
+            match work {
+                Work::Change(change, lease) => {
+                    changes.push(MutexChange { change: *change, lease, request });
+                }
+                Work::Call(call) => own.push(OneScript::OfOne { call: call.clone(), request }),
+            }
+        }
+        // Changes that share a script are grouped, in their original order.
+        changes.sort_by_key(|change| (change.change, change.ttl()));
+        let mut requests = Self {
+            words: Words::with_capacity(2 * changes.len() + 4, 96 * changes.len() + 64),
+            scripts: Vec::with_capacity(1 + own.len()),
+        };
+        let is_release = |change: &MutexChange<'_>| change.change == Change::Release;
+        let (releases, acquisitions) = changes.split_at(changes.partition_point(is_release));
+        let mut of_ttls = acquisitions.chunk_by(|one, other| one.lease.ttl() == other.lease.ttl());
+        requests.add(layout, releases, of_ttls.next().unwrap_or_default());
+        of_ttls.for_each(|of_ttl| requests.add(layout, &[], of_ttl));
+        requests.scripts.append(&mut own);
+        requests
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.scripts.is_empty()
     }
 
     pub(super) fn by_hash(&self) -> Vec<Request<'_>> {
         self.scripts.iter().map(|script| Request::ByHash(script.run(&self.words))).collect()
+    }
+
+    /// Calls `answer` with the index and the outcome of each request. Requests of a script that the
+    /// server does not know do not have an outcome yet.
+    pub(super) fn outcomes(&self, replies: Vec<Received>, mut answer: impl FnMut(usize, Outcome)) {
+        for (script, reply) in self.scripts.iter().zip(replies) {
+            if !is_unknown(&reply) {
+                script.outcomes(reply, &mut answer);
+            }
+        }
     }
 
     /// For each script, returns whether the script opts out of notifications.
@@ -357,38 +208,40 @@ impl Requests {
     fn add(
         &mut self,
         layout: &Layout,
-        releases: &[(MutexChange, usize)],
-        acquisitions: &[(MutexChange, usize)],
-        from: &Words,
+        releases: &[MutexChange<'_>],
+        acquisitions: &[MutexChange<'_>],
     ) {
         let changes = || releases.iter().chain(acquisitions);
         if changes().next().is_none() {
             return;
         }
-        let ttl = acquisitions.first().map_or(Duration::ZERO, |(change, _)| change.ttl);
+        let ttl = acquisitions.first().map_or(Duration::ZERO, MutexChange::ttl);
         let words = &mut self.words;
         words.begin();
         let script = if layout.is_by_slot() {
             words.push_number(releases.len());
             words.push_number(millis(ttl));
-            words.push_up_to_tag(layout, Place::Crowd);
+            words.push_up_to_tag(layout, Place::Contended);
             words.push_up_to_tag(layout, Place::Fence);
-            let of = |change: &MutexChange| from.in_range(change.name..change.name + 3);
-            changes().for_each(|(change, _)| of(change).for_each(|word| words.push(word)));
+            for MutexChange { lease, .. } in changes() {
+                words.push_lock(layout, lease.key());
+                words.push_value(lease);
+                words.push_tag(layout, lease.key());
+            }
             Script::ExchangeBySlot
         } else {
             words.push_key(&layout.shared(), Place::Fence);
-            words.push_key(&layout.shared(), Place::Crowd);
-            changes().for_each(|(change, _)| words.push(from.get(change.name)));
+            words.push_key(&layout.shared(), Place::Contended);
+            changes().for_each(|change| words.push_lock(layout, change.lease.key()));
             words.end_keys();
             words.push_number(releases.len());
             words.push_number(millis(ttl));
-            changes().for_each(|(change, _)| words.push(from.get(change.name + 1)));
+            changes().for_each(|change| words.push_value(change.lease));
             Script::Exchange
         };
         let shape = words.shape(script);
-        let callers = changes().map(|(_, index)| *index).collect();
-        self.scripts.push(OneScript::Exchange { shape, callers, releases: releases.len() });
+        let requests = changes().map(|change| change.request).collect();
+        self.scripts.push(OneScript::Exchange { shape, requests, releases: releases.len() });
     }
 }
 
@@ -400,13 +253,12 @@ impl OneScript {
         }
     }
 
-    fn note(&self, callers: &mut [Caller], reply: Received) {
+    /// Calls `answer` with the outcome of each request.
+    fn outcomes(&self, reply: Received, answer: &mut impl FnMut(usize, Outcome)) {
         match self {
-            Self::OfOne { caller, .. } => {
-                callers[*caller].outcome = Some(Outcome::Received(reply));
-            }
-            Self::Exchange { shape, callers: of_script, releases } => {
-                let (is_by_slot, count) = (shape.script == Script::ExchangeBySlot, of_script.len());
+            Self::OfOne { request, .. } => answer(*request, Outcome::Received(reply)),
+            Self::Exchange { shape, requests, releases } => {
+                let (is_by_slot, count) = (shape.script == Script::ExchangeBySlot, requests.len());
                 let outcomes = match reply {
                     Ok(reply) if is_by_slot => outcomes_by_slot(&reply, *releases, count),
                     Ok(reply) => outcomes(&reply, *releases, count),
@@ -416,9 +268,7 @@ impl OneScript {
                     Err(_refusal) => Some(vec![Outcome::LeftAlone; count]),
                 };
                 let outcomes = outcomes.unwrap_or_else(|| vec![Outcome::Senseless; count]);
-                for (index, outcome) in of_script.iter().zip(outcomes) {
-                    callers[*index].outcome = Some(outcome);
-                }
+                requests.iter().zip(outcomes).for_each(|(index, outcome)| answer(*index, outcome));
             }
         }
     }

@@ -1,11 +1,10 @@
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::join_all;
-use leasehold_core::LockKey;
-use tokio::runtime::{Builder, Runtime};
+use futures_util::future::{BoxFuture, join_all};
+use leasehold_core::{ErrorKind, LockKey};
+use tokio::time::timeout;
 
-use super::batch::MAX_CALLERS;
 use super::*;
 use crate::connection::exactly;
 use crate::error::ServerError;
@@ -73,27 +72,12 @@ async fn connected(
 async fn connected_to(fake: &Fake, layout: &Layout) -> Arc<Pipeline<Fake>> {
     fake.delay("h:1", SLOW);
     let pipeline = pipeline(fake, layout);
-    pipeline.connection.connect().await.unwrap();
+    pipeline.connection().connect().await.unwrap();
     pipeline
 }
 
 fn pipeline(fake: &Fake, layout: &Layout) -> Arc<Pipeline<Fake>> {
-    Pipeline::new(&fake.connection(layout), layout)
-}
-
-/// Returns a runtime with paused time. The paused time does not advance while a task is ready.
-fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
-}
-
-/// Starts to acquire a mutex, and returns when the request has reached the server.
-async fn sent(pipeline: &Arc<Pipeline<Fake>>, fake: &Fake, name: &str) -> Joined {
-    let before = fake.round_trips().len();
-    let joined = pipeline.acquired(&[name]).remove(0);
-    while fake.round_trips().len() == before {
-        yield_now().await;
-    }
-    joined
+    Arc::new(Pipeline::new(&fake.connection(layout), layout))
 }
 
 fn lease(name: &str) -> Lease {
@@ -104,39 +88,52 @@ fn call(name: &str) -> Call {
     Call::inspect(&Layout::default(), &LockKey::new(name).unwrap())
 }
 
+/// The outcome of a request that has joined a batch.
+type Joined<'a> = BoxFuture<'a, Result<Outcome, Error>>;
+
 impl Pipeline<Fake> {
-    fn is_idle(&self) -> bool {
-        let state = self.state();
-        state.waiting.is_empty() && state.alone == 0 && state.lanes == 0
+    fn connection(&self) -> &Arc<ConnectionManager<Fake>> {
+        &self.0.sender().connection
     }
 
     async fn run(&self, call: &Call) -> Result<Received, Error> {
-        let _alone = self.alone();
+        let _alone = self.alone().expect("few requests are in progress");
         let requests = [Request::ByHash(call.run())];
         let [received] =
-            exactly(self.in_order(self.connection.run(&requests, Duration::ZERO)).await?)?;
+            exactly(self.in_order(self.connection().run(&requests, Duration::ZERO)).await?)?;
         Ok(received)
     }
 
-    /// Allows lanes that have informed all callers to end. A lane may still be checking the
+    /// Allows lanes that have answered all callers to end. A lane may still be checking the
     /// connection.
     async fn assert_idle(&self) {
         let is_idle = async {
-            while !self.is_idle() {
+            while !self.0.is_idle() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        timeout(self.limit(), is_idle).await.expect("all lanes end");
+        timeout(2 * self.connection().timeout(), is_idle).await.expect("all lanes end");
     }
 
     /// Joins a batch as if a different request were in progress.
-    fn joined(self: &Arc<Self>, change: Change, lease: &Lease) -> Joined {
-        let _alone = self.alone();
-        self.join(change, lease).expect("another request is under way")
+    fn joined(&self, change: Change, lease: &Lease) -> Joined<'_> {
+        let submitted = self.0.submit(Work::Change(change, lease.clone())).unwrap();
+        async { submitted.reply().await? }.boxed()
     }
 
-    fn acquired(self: &Arc<Self>, names: &[&str]) -> Vec<Joined> {
+    fn acquired(&self, names: &[&str]) -> Vec<Joined<'_>> {
         names.iter().map(|name| self.joined(Change::Acquire, &lease(name))).collect()
+    }
+
+    /// Returns whether a change of the mutex would join a batch.
+    fn would_join(&self, change: Change, name: &str) -> bool {
+        match self.change(change, &lease(name)).now_or_never() {
+            Some(outcome) => {
+                assert_eq!(outcome.unwrap(), Outcome::LeftAlone);
+                false
+            }
+            None => true,
+        }
     }
 }
 
@@ -147,17 +144,17 @@ fn granted(token: i64) -> Outcome {
 #[tokio::test(start_paused = true)]
 async fn a_caller_without_company_is_faster_alone() {
     let (pipeline, fake) = connected(Layout::default(), does_all).await;
-    assert!(pipeline.join(Change::Acquire, &lease("a")).is_none());
+    assert!(!pipeline.would_join(Change::Acquire, "a"));
 
     let call = call("a");
     let mut alone = Box::pin(pipeline.run(&call));
     assert!((&mut alone).now_or_never().is_none());
 
-    let joined = pipeline.join(Change::Acquire, &lease("b")).unwrap();
-    assert_eq!(joined.await.unwrap(), granted(7));
+    let outcome = pipeline.change(Change::Acquire, &lease("b")).await;
+    assert_eq!(outcome.unwrap(), granted(7));
     alone.await.unwrap().unwrap();
     pipeline.assert_idle().await;
-    assert!(pipeline.join(Change::Acquire, &lease("a")).is_none());
+    assert!(!pipeline.would_join(Change::Acquire, "a"));
     // The first request enables notifications. A request before the batch disables them.
     assert_eq!(fake.round_trips(), [1, 1, 2]);
 }
@@ -172,24 +169,6 @@ async fn callers_that_come_meanwhile_leave_together() {
     assert_eq!(outcomes, [granted(7), granted(9), granted(11)]);
     assert_eq!(fake.round_trips(), [1, 2]);
     pipeline.assert_idle().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn no_more_leave_together_than_may() {
-    let sizes = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&sizes);
-    let answer = move |exchange: &Exchange| {
-        seen.lock().unwrap().push(exchange.acquired.len());
-        does_all(exchange)
-    };
-    let (pipeline, _fake) = connected(Layout::default(), answer).await;
-    let leases: Vec<Lease> = (0..300).map(|n| lease(&format!("k{n}"))).collect();
-
-    let joined = leases.iter().map(|lease| pipeline.joined(Change::Acquire, lease));
-    let joined: Vec<Joined> = joined.collect();
-    join_all(joined).await;
-
-    assert_eq!(*sizes.lock().unwrap(), [MAX_CALLERS, MAX_CALLERS, 300 - 2 * MAX_CALLERS]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -281,12 +260,11 @@ async fn once_a_slot_is_elsewhere_locks_are_left_alone_for_a_while() {
         assert_eq!(*outcomes[0].as_ref().unwrap(), Outcome::Elsewhere);
         let other = outcomes[1].as_ref().unwrap();
         assert_eq!(*other == Outcome::Elsewhere, is_refused, "{other:?}");
-        let alone = pipeline.alone();
-        assert!(pipeline.join(Change::Acquire, &lease("c")).is_none());
+        pipeline.assert_idle().await;
+        let _alone = pipeline.alone().unwrap();
+        assert!(!pipeline.would_join(Change::Acquire, "c"));
         tokio::time::advance(SLOTS_MOVE_FOR).await;
-        let joined = pipeline.join(Change::Acquire, &lease("c"));
-        assert!(joined.is_some());
-        drop(alone);
+        assert!(pipeline.would_join(Change::Acquire, "c"));
     }
 }
 
@@ -294,28 +272,28 @@ async fn once_a_slot_is_elsewhere_locks_are_left_alone_for_a_while() {
 async fn a_lock_that_was_left_alone_is_not_tried_for_a_while() {
     let leaves_alone = |_exchange: &Exchange| integers(&[7, 2, 1]);
     let (pipeline, _fake) = connected(Layout::default(), leaves_alone).await;
-    let _alone = pipeline.alone();
+    let _alone = pipeline.alone().unwrap();
 
     let outcome = pipeline.change(Change::Acquire, &lease("a")).await.unwrap();
 
     assert_eq!(outcome, Outcome::LeftAlone);
     for change in [Change::Acquire, Change::Release] {
-        assert!(pipeline.join(change, &lease("a")).is_none());
-        assert!(pipeline.join(change, &lease("b")).is_some());
+        assert!(!pipeline.would_join(change, "a"));
+        assert!(pipeline.would_join(change, "b"));
     }
     tokio::time::advance(CONTENDED_FOR).await;
-    assert!(pipeline.join(Change::Acquire, &lease("a")).is_some());
+    assert!(pipeline.would_join(Change::Acquire, "a"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_more_locks_that_were_left_alone_are_known_than_may_be() {
-    let mut state = State::default();
+    let mut skipped = Skipped::default();
     let mut note = |prefix: &str| {
         for n in 0..2 * MAX_CONTENDED {
-            state.note_contended(lease(&format!("{prefix}{n}")).key());
+            skipped.note_contended(lease(&format!("{prefix}{n}")).key());
         }
-        assert_eq!(state.contended.len(), MAX_CONTENDED);
-        assert!(state.is_contended(lease(&format!("{prefix}0")).key()));
+        assert_eq!(skipped.contended.len(), MAX_CONTENDED);
+        assert!(skipped.is_contended(lease(&format!("{prefix}0")).key()));
     };
 
     note("a");
@@ -332,21 +310,6 @@ async fn a_senseless_reply_about_many_slots_is_no_outcome() {
             assert_eq!(outcome.unwrap(), Outcome::Senseless, "{reply:?}");
         }
     }
-}
-
-#[test]
-fn a_request_whose_outcome_was_told_is_not_sent_again() {
-    let layout = Layout::default();
-    let batch = Batch::of(1);
-    let (lock, _is_full) = batch.join(Change::Acquire, &lease("a"), &layout);
-    let taken = Taken::new(batch);
-    let requests = taken.requests(&layout);
-
-    taken.note(&requests, vec![Ok(Reply::Array(vec![Reply::Int(7), Reply::Int(2)]))]);
-    assert_eq!(lock.now_or_never().unwrap().unwrap(), granted(7));
-
-    assert!(taken.requests(&layout).is_empty());
-    taken.finish();
 }
 
 #[tokio::test(start_paused = true)]
@@ -433,35 +396,6 @@ async fn a_break_is_told_to_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_that_are_polled_no_more_delay_no_other() {
-    let (pipeline, _fake) = connected(Layout::default(), does_all).await;
-    let stuck = pipeline.acquired(&["a", "b"]);
-
-    let other = pipeline.joined(Change::Acquire, &lease("other")).await;
-
-    assert_eq!(other.unwrap(), granted(11));
-    assert!(join_all(stuck).await.into_iter().all(|outcome| outcome.is_ok()));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_caller_that_gave_up_is_not_sent() {
-    let acquired = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&acquired);
-    let answer = move |exchange: &Exchange| {
-        seen.lock().unwrap().extend(exchange.acquired.clone());
-        does_all(exchange)
-    };
-    let (pipeline, _fake) = connected(Layout::default(), answer).await;
-    let mut joined = pipeline.acquired(&["a", "gone", "b"]);
-    assert!((&mut joined[1]).now_or_never().is_none());
-
-    drop(joined.remove(1));
-    join_all(joined).await;
-
-    assert_eq!(*acquired.lock().unwrap(), ["lock:a", "lock:b"]);
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_caller_that_gives_up_meanwhile_is_not_sent_once_more() {
     let acquired = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&acquired);
@@ -487,12 +421,12 @@ async fn one_caller_sends_at_a_time() {
     let fake = Fake::default();
     serve(&fake, does_all);
     let pipeline = pipeline(&fake, &Layout::default());
-    pipeline.connection.connect().await.unwrap();
+    pipeline.connection().connect().await.unwrap();
     let (sending, others_wait) = (Arc::downgrade(&pipeline), Arc::new(Mutex::new(Vec::new())));
     let seen = Arc::clone(&others_wait);
     fake.serve("h:1", move |words| {
         let pipeline = sending.upgrade().unwrap();
-        seen.lock().unwrap().push(pipeline.order.try_lock().is_err());
+        seen.lock().unwrap().push(pipeline.0.sender().order.try_lock().is_err());
         Some(match Exchange::read(words) {
             Some(exchange) => does_all(&exchange),
             None => Ok(Reply::Other),
@@ -505,151 +439,57 @@ async fn one_caller_sends_at_a_time() {
     assert_eq!(*others_wait.lock().unwrap(), [true; 3]);
 }
 
-#[test]
-fn a_runtime_that_ends_tells_those_that_wait() {
-    let fake = Fake::default();
-    serve(&fake, does_all);
-    fake.delay("h:1", SLOW);
-    let pipeline = pipeline(&fake, &Layout::default());
-    let ends = runtime();
-    let (mut under_way, mut waits) = (Vec::new(), Vec::new());
-    ends.block_on(async {
-        pipeline.connection.connect().await.unwrap();
-        for n in 0..LANES {
-            under_way.push(sent(&pipeline, &fake, &format!("sent/{n}")).await);
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_leaves_before_the_repetition_is_excluded_from_it() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let all = Arc::clone(&seen);
+    let answer = move |exchange: &Exchange| {
+        all.lock().unwrap().push(exchange.acquired.clone());
+        match exchange.command.as_str() {
+            "EVAL" => does_all(exchange),
+            _ => Err(ServerError::new("NOSCRIPT", "No matching script.")),
         }
-        waits.extend(pipeline.acquired(&["waits"]));
-    });
-    drop(ends);
-
-    let other = runtime();
-    let kinds = |joined| {
-        let told = other.block_on(join_all::<Vec<Joined>>(joined));
-        told.into_iter().map(|told| told.unwrap_err().kind()).collect::<Vec<_>>()
     };
-    assert_eq!(kinds(under_way), [ErrorKind::Indeterminate; LANES]);
-    assert_eq!(kinds(waits), [ErrorKind::Unavailable]);
-    assert!(pipeline.is_idle());
-    other.block_on(async {
-        let next = pipeline.acquired(&["next"]).remove(0);
-        assert_eq!(next.await.unwrap(), granted(7));
-    });
-}
+    let (pipeline, fake) = connected(Layout::default(), answer).await;
+    let sent_before = fake.round_trips().len();
+    let mut joined = pipeline.acquired(&["stays", "leaves"]);
 
-#[test]
-fn a_runtime_that_ends_leaves_those_that_wait_to_another() {
-    let fake = Fake::default();
-    serve(&fake, does_all);
-    fake.delay("h:1", SLOW);
-    let pipeline = pipeline(&fake, &Layout::default());
-    let (ends, other) = (runtime(), runtime());
-    let mut under_way = Vec::new();
-    ends.block_on(async {
-        pipeline.connection.connect().await.unwrap();
-        under_way.push(sent(&pipeline, &fake, "sent/0").await);
-    });
-    let mut waits = other.block_on(async {
-        for n in 1..LANES {
-            under_way.push(sent(&pipeline, &fake, &format!("sent/{n}")).await);
-        }
-        pipeline.acquired(&["waits"])
-    });
-
-    drop(ends);
-
-    assert_eq!(other.block_on(waits.remove(0)).unwrap(), granted(7));
-}
-
-/// Stops the runtime of all lanes after it has sent this number of batches.
-async fn stand_still(
-    pipeline: &Arc<Pipeline<Fake>>,
-    fake: &Fake,
-    sent_before: usize,
-) -> Vec<Joined> {
-    pipeline.connection.connect().await.unwrap();
-    let mut joined = Vec::new();
-    for n in 0..sent_before {
-        joined.push(sent(pipeline, fake, &format!("sent/{n}")).await);
+    // The caller leaves after the first reply and before the repetition is sent.
+    while seen.lock().unwrap().is_empty() {
+        tokio::time::sleep(SLOW / 10).await;
+        yield_now().await;
     }
-    for n in sent_before..LANES {
-        joined.extend(pipeline.acquired(&[&format!("waits/{n}")]));
-    }
-    assert_eq!(pipeline.state().lanes, LANES);
-    joined
-}
+    assert_eq!(fake.round_trips().len(), sent_before + 1, "the repetition was sent already");
+    drop(joined.pop());
+    join_all(joined).await;
 
-#[test]
-fn lanes_of_a_runtime_that_stands_still_are_replaced() {
-    for sent_before in 0..=LANES {
-        let fake = Fake::default();
-        serve(&fake, does_all);
-        fake.delay("h:1", SLOW);
-        let pipeline = pipeline(&fake, &Layout::default());
-        let [still, other] = [runtime(), runtime()];
-        let of_still = still.block_on(stand_still(&pipeline, &fake, sent_before));
-
-        let next = other.block_on(async {
-            let next = pipeline.joined(Change::Acquire, &lease("next"));
-            tokio::time::timeout(10 * pipeline.limit(), pipeline.outcome(next)).await
-        });
-
-        assert!(matches!(next, Ok(Ok(Outcome::Granted { .. }))), "{next:?}");
-        // The lanes of the stopped runtime continue with their own batches and then end.
-        let outcomes = still.block_on(join_all(of_still));
-        assert!(outcomes.into_iter().all(|outcome| outcome.is_ok()));
-        other.block_on(pipeline.assert_idle());
-    }
-}
-
-#[test]
-fn a_caller_whose_request_a_runtime_took_that_stands_still_is_told() {
-    let fake = Fake::default();
-    serve(&fake, does_all);
-    fake.delay("h:1", SLOW);
-    let pipeline = pipeline(&fake, &Layout::default());
-    let [still, other] = [runtime(), runtime()];
-    let mut taken = still.block_on(stand_still(&pipeline, &fake, LANES));
-
-    let told = other.block_on(async {
-        let taken = pipeline.outcome(taken.remove(0));
-        tokio::time::timeout(10 * pipeline.limit(), taken).await.expect("it is told")
-    });
-
-    assert_eq!(told.unwrap_err().kind(), ErrorKind::Indeterminate);
-}
-
-#[test]
-fn callers_that_give_up_early_have_lanes_replaced_as_well() {
-    let fake = Fake::default();
-    serve(&fake, does_all);
-    fake.delay("h:1", SLOW);
-    let pipeline = pipeline(&fake, &Layout::default());
-    let [still, other] = [runtime(), runtime()];
-    let _of_still = still.block_on(stand_still(&pipeline, &fake, 1));
-
-    let is_granted = other.block_on(async {
-        let mut is_granted = Vec::new();
-        for _ in 0..5 {
-            let next = pipeline.joined(Change::Acquire, &lease("next"));
-            let limited = tokio::time::timeout(pipeline.limit() / 3, pipeline.outcome(next)).await;
-            is_granted.push(limited.is_ok());
-        }
-        is_granted
-    });
-
-    assert_eq!(is_granted.last(), Some(&true), "{is_granted:?}");
+    assert_eq!(*seen.lock().unwrap(), [["lock:stays", "lock:leaves"].as_slice(), &["lock:stays"]]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn lanes_that_go_on_are_waited_for_however_many_batches_come_before() {
-    let (pipeline, fake) = connected(Layout::default(), does_all).await;
-    fake.delay("h:1", pipeline.limit() / 4);
-    let leases: Vec<Lease> = (0..20 * MAX_CALLERS).map(|n| lease(&format!("k{n}"))).collect();
-    let joined: Vec<Joined> =
+async fn a_release_is_not_moved_to_an_earlier_batch() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let all = Arc::clone(&seen);
+    let answer = move |exchange: &Exchange| {
+        all.lock().unwrap().push((exchange.released.len(), exchange.acquired.len()));
+        does_all(exchange)
+    };
+    let (pipeline, _fake) = connected(Layout::default(), answer).await;
+    let leases: Vec<Lease> = (0..=MAX_REQUESTS).map(|n| lease(&format!("k{n}"))).collect();
+    let mut joined: Vec<Joined<'_>> =
         leases.iter().map(|lease| pipeline.joined(Change::Acquire, lease)).collect();
+    joined.push(pipeline.joined(Change::Release, &lease("held")));
 
-    let outcomes = join_all(joined.into_iter().map(|joined| pipeline.outcome(joined))).await;
+    join_all(joined).await;
 
-    assert!(outcomes.into_iter().all(|outcome| outcome.is_ok()));
-    assert_eq!(pipeline.state().turn, 0);
+    assert_eq!(*seen.lock().unwrap(), [(0, MAX_REQUESTS), (1, 1)]);
+}
+
+#[test]
+fn only_renewals_are_urgent() {
+    let renewal = Work::Call(Call::renew(&Layout::default(), &lease("held")));
+
+    assert!(renewal.is_urgent());
+    assert!(!Work::Call(call("held")).is_urgent());
+    assert!(!Work::Change(Change::Release, lease("held")).is_urgent());
 }

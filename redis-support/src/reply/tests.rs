@@ -3,11 +3,11 @@ use leasehold_core::{LockKey, LockKind};
 
 use super::*;
 
-const WHOLE: Hearing = Hearing { is_whole: true, has_push: true };
-const UNITS: Hearing = Hearing { is_whole: false, has_push: true };
+const WHOLE: NotificationMode = NotificationMode { is_mutex: true, has_push: true };
+const UNITS: NotificationMode = NotificationMode { is_mutex: false, has_push: true };
 
-fn attempt(parts: &[Reply], hearing: Hearing) -> Attempt {
-    decode_attempt(Ok(Reply::Array(parts.to_vec())), hearing).unwrap().outcome
+fn attempt(parts: &[Reply], mode: NotificationMode) -> Attempt {
+    decode_attempt(Ok(Reply::Array(parts.to_vec())), mode).unwrap().outcome
 }
 
 /// Returns the reply for a claim that was not granted and has this queue entry, behind `ahead`
@@ -18,8 +18,8 @@ fn refusal(after: i64, left: i64, by: [Reply; 2], place: i64, ahead: i64) -> Vec
     vec![Reply::Int(0), after, left, by, known, Reply::Int(place), Reply::Int(ahead)]
 }
 
-fn contention_of(parts: &[Reply], hearing: Hearing) -> Contention {
-    match attempt(parts, hearing) {
+fn contention_of(parts: &[Reply], mode: NotificationMode) -> Contention {
+    match attempt(parts, mode) {
         Attempt::Held(contention) => contention,
         Attempt::Granted(grant) => panic!("{grant:?}"),
     }
@@ -60,28 +60,28 @@ fn a_refusal_tells_the_holder() {
     assert_eq!(holder.fingerprint(), Fingerprint::of(b"some-id"));
     assert_eq!(holder.description().unwrap().as_str(), "web-1/42 nightly");
     assert_eq!(contention.retry_after(), Some(Duration::from_millis(1_500)));
-    assert_eq!((contention.place(), contention.called_by()), (None, None));
+    assert_eq!((contention.queue_entry(), contention.woken_by()), (None, None));
 }
 
 #[test]
-fn a_refusal_tells_the_place_and_its_news() {
-    for (hearing, ahead, called_by) in [
-        (WHOLE, 0, CalledBy::Key),
-        (WHOLE, 1, CalledBy::Name),
-        (UNITS, 0, CalledBy::Name),
-        (UNITS, 7, CalledBy::Name),
+fn a_refusal_reports_the_queue_entry_and_its_notification() {
+    for (mode, ahead, woken_by) in [
+        (WHOLE, 0, WokenBy::Key),
+        (WHOLE, 1, WokenBy::Claim),
+        (UNITS, 0, WokenBy::Claim),
+        (UNITS, 7, WokenBy::Claim),
     ] {
         let parts = refusal(-1, -1, [Reply::Nil, Reply::Nil], 5_000, ahead);
-        let contention = contention_of(&parts, hearing);
-        assert_eq!(contention.place(), Some(Duration::from_secs(5)));
-        assert_eq!(contention.called_by(), Some(called_by));
+        let contention = contention_of(&parts, mode);
+        assert_eq!(contention.queue_entry(), Some(Duration::from_secs(5)));
+        assert_eq!(contention.woken_by(), Some(woken_by));
         assert_eq!(contention.retry_after(), None);
     }
 }
 
 #[test]
 fn without_push_the_first_in_the_queue_looks_most_often() {
-    let silent = Hearing { has_push: false, ..WHOLE };
+    let silent = NotificationMode { has_push: false, ..WHOLE };
     let looks = |after, ahead| {
         let parts = refusal(after, -1, [Reply::Nil, Reply::Nil], 5_000, ahead);
         contention_of(&parts, silent).retry_after()
@@ -94,16 +94,16 @@ fn without_push_the_first_in_the_queue_looks_most_often() {
 
 #[test]
 fn a_reply_names_the_claims_that_were_called_up() {
-    let called = |told: Vec<String>| assert_eq!(told, ["a", "b"]);
+    let assert_notified = |ids: Vec<String>| assert_eq!(ids, ["a", "b"]);
     let ids = [bytes("a"), bytes("b")];
     let granted = [&[Reply::Int(1), bytes("5"), Reply::Int(0)][..], &ids].concat();
     let refused = [&refusal(-1, -1, [Reply::Nil, Reply::Nil], -1, -1)[..], &ids].concat();
     for parts in [granted, refused] {
-        called(decode_attempt(Ok(Reply::Array(parts)), WHOLE).unwrap().called);
+        assert_notified(decode_attempt(Ok(Reply::Array(parts)), WHOLE).unwrap().notified);
     }
     let number = || Ok(Reply::Array([&[Reply::Int(1)][..], &ids].concat()));
-    called(decode_release(number()).unwrap().called);
-    called(decode_renewal(number()).unwrap().called);
+    assert_notified(decode_release(number()).unwrap().notified);
+    assert_notified(decode_renewal(number()).unwrap().notified);
 }
 
 #[test]
@@ -172,11 +172,11 @@ fn an_attempt_for_several_tells_of_each_or_of_the_one_in_the_way() {
 }
 
 /// Returns an inspection at 90,000 ms of the server's clock.
-fn inspected(held: Vec<Reply>, places: &[(&str, [i64; 3], &str)]) -> Reply {
-    let waiting = i64::try_from(places.len()).unwrap();
+fn inspected(held: Vec<Reply>, queue: &[(&str, [i64; 3], &str)]) -> Reply {
+    let waiting = i64::try_from(queue.len()).unwrap();
     let head = [Reply::Array(held), bytes("90000000"), Reply::Int(waiting)];
-    let places = places.iter().flat_map(|(id, place, value)| [bytes(id), record(*place, value)]);
-    Reply::Array(head.into_iter().chain(places).collect())
+    let queue = queue.iter().flat_map(|(id, entry, value)| [bytes(id), record(*entry, value)]);
+    Reply::Array(head.into_iter().chain(queue).collect())
 }
 
 #[test]
@@ -197,16 +197,16 @@ fn a_record_tells_the_share_of_a_holder_and_since_when() {
 }
 
 #[test]
-fn places_that_have_ended_or_are_for_strangers_are_not_listed() {
+fn expired_entries_and_entries_of_foreign_clients_are_not_listed() {
     let free = vec![Reply::Nil, Reply::Nil, Reply::Int(-2)];
-    let places = [
+    let queue = [
         ("a", [95_000, 1, 1], "a web 1"),
         ("b", [89_999, 1, 1], ""),
         ("*", [95_000, 1, 1], ""),
         ("c", [95_000, 2, 3], ""),
     ];
 
-    let inspection = decode_inspection(Ok(inspected(free, &places))).unwrap();
+    let inspection = decode_inspection(Ok(inspected(free, &queue))).unwrap();
 
     assert_eq!(inspection.waiting(), Some(2));
     let shown: Vec<_> = inspection.queue().iter().map(|it| (it.kind(), it.units())).collect();
@@ -277,24 +277,24 @@ fn something_else_in_the_place_of_a_lock_means_it_is_not_ours() {
 }
 
 #[test]
-fn a_standing_has_its_four_parts() {
+fn membership_status_has_four_parts() {
     let id = StoreId::new();
-    let reply = |charter| vec![bytes(&id.to_string()), charter, bytes("7"), Reply::Int(1_500)];
-    let standing = |parts: Vec<Reply>| decode_standing(Ok(Reply::Array(parts)));
-    let none = Standing::new(id).with_floor(7).with_age(Duration::from_micros(1_500));
-    let charter = Charter::from_text("a, b for up to 5 ms");
+    let reply = |stored| vec![bytes(&id.to_string()), stored, bytes("7"), Reply::Int(1_500)];
+    let status = |parts: Vec<Reply>| decode_status(Ok(Reply::Array(parts)));
+    let none = MemberStatus::new(id).with_min_token(7).with_age(Duration::from_micros(1_500));
+    let configuration = QuorumConfiguration::from_text("a, b for up to 5 ms");
 
-    assert_eq!(standing(reply(Reply::Nil)).unwrap(), none);
-    let enlisted = none.with_charter(Some(charter.clone()));
-    assert_eq!(standing(reply(bytes(charter.as_str()))).unwrap(), enlisted);
+    assert_eq!(status(reply(Reply::Nil)).unwrap(), none);
+    let member = none.with_configuration(Some(configuration.clone()));
+    assert_eq!(status(reply(bytes(configuration.as_str()))).unwrap(), member);
 
     let wrong = [bytes("no id"), Reply::Int(1), bytes("-7"), Reply::Int(-1)];
     for (position, part) in wrong.into_iter().enumerate() {
         let mut parts = reply(Reply::Nil);
         parts[position] = part;
-        assert_eq!(standing(parts).unwrap_err().kind(), ErrorKind::Unexpected, "{position}");
+        assert_eq!(status(parts).unwrap_err().kind(), ErrorKind::Unexpected, "{position}");
     }
-    assert_eq!(standing(Vec::new()).unwrap_err().kind(), ErrorKind::Unexpected);
+    assert_eq!(status(Vec::new()).unwrap_err().kind(), ErrorKind::Unexpected);
     let no_vote = Err(ServerError::new("NOMEMBER", "the server was started again meanwhile"));
-    assert_eq!(decode_standing(no_vote).unwrap_err().kind(), ErrorKind::Unavailable);
+    assert_eq!(decode_status(no_vote).unwrap_err().kind(), ErrorKind::Unavailable);
 }

@@ -1,13 +1,13 @@
 -- Acquires a mutex, or refuses the claim and creates a queue entry for it.
 --
 -- KEYS  lock, fence, held, queue, revoke, places, news, own news (for this claim only),
---       crowd
+--       contended
 -- ARGV  value, TTL in ms, number of spare tokens, id, lifetime of the queue entry in ms (0: no
 --       queue entry), patience: how long a free key is reserved for the claim in ms (0: until its
 --       queue entry expires), channel on which its client listens to reservations (`-`: none)
 -- Returns  granted: {1, token, number of spare tokens, ids of the woken claims, …}; refused: see
 --          `refuse`
-local lock, fence, held, queue, revoke, places, news, own_news, crowd = unpack(KEYS)
+local lock, fence, held, queue, revoke, places, news, own_news, contended = unpack(KEYS)
 local value, ttl, spare, id, place, patience, channel = unpack(ARGV)
 
 --- @include "token"
@@ -17,22 +17,22 @@ local value, ttl, spare, id, place, patience, channel = unpack(ARGV)
 local micros = clock()
 spare = tonumber(spare)
 local others = redis.call('EXISTS', held, queue, revoke) > 0
-local granted = not others and grant_free(lock, crowd, value, ttl, number_grant, fence, micros, spare)
+local granted = not others and grant_free(lock, contended, value, ttl, number_grant, fence, micros, spare)
 if granted then
   return granted
 end
 
---- @include "far_place"
+--- @include "back_of_queue"
 -- Only one claim is served at a time, so only a few claims need to watch the front of the queue.
 local NEAR = 16
 place, patience = tonumber(place), tonumber(patience)
 local claim = {
   id = id, place = place, patience = patience, hears_of_lock = true,
   terms = {1, 1, patience, patience > 0 and channel or '-', value},
-  lock = lock, queue = queue, places = places, own_news = own_news, crowd = crowd, micros = micros,
+  lock = lock, queue = queue, places = places, own_news = own_news, contended = contended, micros = micros,
 }
 local rank = others and place > 0 and redis.call('ZRANK', queue, id)
-local refused = rank and rank > NEAR and keep_far_place(claim, rank)
+local refused = rank and rank > NEAR and keep_back_of_queue(claim, rank)
 if refused then
   return refused
 end

@@ -1,17 +1,17 @@
 -- Acquires permits of a lock, or refuses the claim and creates a queue entry for it.
 --
 -- KEYS  lock, fence, held, queue, revoke, places, news, units, own news (the keys for this claim
---       only), crowd
+--       only), contended
 -- ARGV  id, TTL in ms, number of permits, limit, description, lifetime of the queue entry in ms (0:
 --       no queue entry), patience: how long free permits are reserved for the claim in ms (0: until
 --       its queue entry expires)
 -- Returns  granted: {1, token, 0, ids of the woken claims, …}; refused: see `refuse`
-local lock, fence, held, queue, revoke, places, news, units, own_news, crowd = unpack(KEYS)
+local lock, fence, held, queue, revoke, places, news, units, own_news, contended = unpack(KEYS)
 local id, ttl, wants, limit, description, place, patience = unpack(ARGV)
 wants, limit, place, patience = tonumber(wants), tonumber(limit), tonumber(place), tonumber(patience)
 
 --- @include "time"
---- @include "far_place"
+--- @include "back_of_queue"
 -- At most this many claims may be served at the same time.
 local NEAR = 128
 -- The common cases are decided first, because preparing the remaining cases takes longer than
@@ -21,16 +21,16 @@ local now = math.floor(micros / 1000)
 local is_queued = redis.call('EXISTS', queue) == 1
 local claim = {
   id = id, place = place, patience = patience, terms = {wants, limit, patience}, hears_of_lock = false,
-  lock = lock, queue = queue, places = places, own_news = own_news, crowd = crowd, micros = micros,
+  lock = lock, queue = queue, places = places, own_news = own_news, contended = contended, micros = micros,
 }
 local rank = is_queued and place > 0 and redis.call('ZRANK', queue, id)
-local refused = rank and rank > NEAR and keep_far_place(claim, rank)
+local refused = rank and rank > NEAR and keep_back_of_queue(claim, rank)
 if refused then
   return refused
 end
 
 --- @include "token"
---- @include "crowd"
+--- @include "contended"
 --- @include "units"
 if redis.call('EXISTS', lock) == 1 then
   return redis.error_reply('WRONGTYPE the key is in use as a mutex')
@@ -48,7 +48,7 @@ local function grant()
   if not token then
     return failure
   end
-  mark(crowd, lock, now + ttl, now)
+  mark(contended, lock, now + ttl, now)
   redis.call('ZADD', held, digits(now + ttl), id)
   local has = own_end and units_of(redis.call('HGET', units, id)) or wants
   redis.call('HSET', units, id, write_lease(has, limit, token, description))

@@ -1,22 +1,22 @@
 -- Releases and acquires many mutexes of one client.
 --
--- KEYS  fence, crowd, the locks to release, the locks to acquire
+-- KEYS  fence, contended, the locks to release, the locks to acquire
 -- ARGV  number of locks to release, TTL of the acquired locks in ms, the value of each lock in the
 --       order of the keys
 -- Returns  the first token, the number of tokens of each acquired lock, and the numbers (from 1) of
 --          the locks that were left alone. The n-th acquired lock has the n-th part of the tokens.
 --          Each lock that was left alone needs its own script.
 --
--- The crowd contains the locks with a queue, permits or a revocation request. This script cannot
--- handle them.
+-- The set `contended` contains the locks with a queue, permits or a revocation request. This script
+-- cannot handle them.
 local call, locks, values = redis.call, {unpack(KEYS, 3)}, {unpack(ARGV, 3)}
-local fence, crowd, leaving, ttl = KEYS[1], KEYS[2], tonumber(ARGV[1]), ARGV[2]
+local fence, contended, leaving, ttl = KEYS[1], KEYS[2], tonumber(ARGV[1]), ARGV[2]
 local count, coming = #locks, #locks - leaving
 -- The maximum number of tokens of one lock (`LockOptions::hand_over`). After a failover, a server
 -- may not know the last grants. If a lock could get all tokens since the last known grant, its
 -- tokens could be smaller than tokens of those grants.
 local NUMBERS = 65536
-local marks = call('EXISTS', crowd) == 1 and call('ZMSCORE', crowd, unpack(locks))
+local marks = call('EXISTS', contended) == 1 and call('ZMSCORE', contended, unpack(locks))
 
 local held = leaving > 0 and call('MGET', unpack(locks, 1, leaving))
 

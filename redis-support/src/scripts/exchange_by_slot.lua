@@ -2,16 +2,16 @@
 --
 -- KEYS  none, because declared keys must be in one slot, but a script may use keys of all slots of
 --       the server
--- ARGV  number of locks to release, TTL of the acquired locks in ms, the names of crowds and of
---       fences up to the tags of their slots; then for each lock, starting with the locks to
---       release: its key, its value, the rest of these names
+-- ARGV  number of locks to release, TTL of the acquired locks in ms, the names of the sets of
+--       contended locks and of fences up to the tags of their slots; then for each lock, starting
+--       with the locks to release: its key, its value, the rest of these names
 -- Returns  for each lock: its first token, 1 if it was released, 0 if it was left alone, or -1 if
 --          its slot is on another server or is moving; then for each lock the number of spare
 --          tokens. Each lock that was left alone needs its own script.
 --
 -- If a command fails, its lock is left alone, and the script continues with the next lock.
 local try, words, leaving = redis.pcall, ARGV, tonumber(ARGV[1])
-local ttl, crowd_of, fence_of = ARGV[2], ARGV[3], ARGV[4]
+local ttl, contended_of, fence_of = ARGV[2], ARGV[3], ARGV[4]
 
 --- @include "time"
 local now = token_at(clock())
@@ -39,11 +39,11 @@ local reply, spares, count = {}, {}, (#words - 4) / 3
 for n = 1, count do
   local at = 3 * n + 2
   local lock, value, tag = words[at], words[at + 1], words[at + 2]
-  local crowds, outcome, spare = try('EXISTS', crowd_of .. tag), 0, 0
-  if crowds ~= 0 then
-    -- While a slot moves, the server rejects commands for missing keys. If there is no crowd, all
-    -- keys of the slot are therefore here.
-    outcome = crowds == 1 and 0 or -1
+  local contended_exists, outcome, spare = try('EXISTS', contended_of .. tag), 0, 0
+  if contended_exists ~= 0 then
+    -- While a slot moves, the server rejects commands for missing keys. If there is no such set,
+    -- all keys of the slot are therefore here.
+    outcome = contended_exists == 1 and 0 or -1
   elseif n <= leaving then
     outcome = try('GET', lock) == value and try('DEL', lock) == 1 and 1 or 0
   else

@@ -18,7 +18,7 @@ if not queue then
   return redis.error_reply('TRYAGAIN its place in the queue is not at hand')
 end
 
---- @include "hand_over"
+--- @include "grant_next"
 local now = math.floor(clock() / 1000)
 if not is_held then
   if not forget(queue, places, {id}) then
@@ -27,7 +27,7 @@ if not is_held then
   tell(news, {id})
   return with_called(0, (call_up(queue, places, news, redis.call('EXISTS', lock), 1, now)))
 end
-local is_kept, ids, records = hand_over(lock, queue, places, front(queue), now)
+local is_kept, ids, records = grant_next(lock, queue, places, front(queue), now)
 if is_kept then
   return with_called(1, (call_up(queue, places, news, 1, 1, now, ids, records)))
 end

@@ -1,13 +1,13 @@
 -- Renews permits, and returns some of them if the new number is smaller.
 --
--- KEYS  held, units; optionally: queue, places, news, revoke, lock, crowd
+-- KEYS  held, units; optionally: queue, places, news, revoke, lock, contended
 -- ARGV  id, TTL in ms, number of permits, description
 -- Returns  1: renewed; 2: renewed, and the holder is asked to finish; 0: the key is free; -1: other
 --          leases are in force. The ids of the woken claims may follow.
-local held, units, queue, places, news, revoke, lock, crowd = unpack(KEYS)
+local held, units, queue, places, news, revoke, lock, contended = unpack(KEYS)
 local id, ttl, wants, description = unpack(ARGV)
 
---- @include "crowd"
+--- @include "contended"
 --- @include "units"
 local now = math.floor(clock() / 1000)
 local ends = tonumber(redis.call('ZSCORE', held, id) or 0)
@@ -18,8 +18,8 @@ end
 -- This write works when the memory is full. After it, all later writes work too, because the server
 -- never ends a script halfway.
 redis.call('PEXPIRE', held, ttl)
-if crowd then
-  mark(crowd, lock, now + ttl, now)
+if contended then
+  mark(contended, lock, now + ttl, now)
 end
 redis.call('ZADD', held, 'XX', digits(now + ttl), id)
 keep(held, units, now)

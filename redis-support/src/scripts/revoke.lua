@@ -1,12 +1,12 @@
 -- Asks holders of a key to finish early.
 --
--- KEYS  lock, held, units, revoke, crowd
+-- KEYS  lock, held, units, revoke, contended
 -- ARGV  the fingerprint of the holder's lease (empty: all holders)
 -- Returns  1: the holders are asked; 0: the key is free, or no lease has the fingerprint
-local lock, held, units, revoke, crowd = unpack(KEYS)
+local lock, held, units, revoke, contended = unpack(KEYS)
 local wanted = ARGV[1]
 
---- @include "crowd"
+--- @include "contended"
 --- @include "units"
 --- @include "meant"
 local now = math.floor(clock() / 1000)
@@ -20,7 +20,7 @@ if value then
     -- A lock without a TTL belongs to another program, which does not read revocation requests.
     return 1
   end
-  mark(crowd, lock, now + left, now)
+  mark(contended, lock, now + left, now)
   -- The request is only for the current holder, because the next holder has another value.
   redis.call('SET', revoke, value, 'PX', left)
   -- A write that changes nothing notifies the holder.
@@ -31,7 +31,7 @@ local ends = last_end(held, now)
 if not ends then
   return 0
 end
-mark(crowd, lock, ends, now)
+mark(contended, lock, ends, now)
 if wanted == '' then
   redis.call('SET', revoke, '1', 'PX', digits(ends - now))
   return 1

@@ -7,10 +7,10 @@ mod view;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures_util::future::join_all;
-use leasehold_core::backend::Lease;
+use leasehold_core::backend::{Lease, unpoisoned};
 use leasehold_core::clock::Instant;
 use leasehold_core::{Error, ErrorKind};
 
@@ -126,8 +126,7 @@ impl<D: Driver> Cluster<D> {
         let mut node = self.owner(slot).await?;
         for _ in 0..MAX_REDIRECTIONS {
             let asked_at = self.context.now();
-            let answer = node.run(&call, wait).await;
-            let answer = answer.inspect_err(|_error| self.context.suspect())?;
+            let answer = node.run(&call, wait).await?;
             if let Some(less) = half_moved(&call, &answer.received) {
                 call = Cow::Owned(less);
                 continue;
@@ -139,8 +138,7 @@ impl<D: Driver> Cluster<D> {
                 }
                 Routing::Moved(owner) => node = owner,
                 Routing::Ask(importing) => {
-                    let asked = importing.run_asking(&call).await;
-                    let asked = asked.inspect_err(|_error| self.context.suspect())?;
+                    let asked = importing.run_asking(&call).await?;
                     if let Some(less) = half_moved(&call, &asked) {
                         call = Cow::Owned(less);
                         continue;
@@ -167,8 +165,7 @@ impl<D: Driver> Cluster<D> {
     ) -> Result<Outcome, Error> {
         let slot = self.layout.slot(lease.key());
         let (node, asked_at) = (self.owner(slot).await?, self.context.now());
-        let outcome = node.change(change, lease).await;
-        let outcome = outcome.inspect_err(|_error| self.context.suspect())?;
+        let outcome = node.change(change, lease).await?;
         self.verify_slow(slot, &node, asked_at).await?;
         Ok(outcome)
     }
@@ -211,7 +208,7 @@ impl<D: Driver> Cluster<D> {
         let asked_at = self.context.now();
         let replies = owner.run_all(calls).await;
         let believed = calls.iter().zip(replies).map(async |(call, reply)| {
-            let reply = reply.inspect_err(|_error| self.context.suspect())?;
+            let reply = reply?;
             let slot = slot_of(call);
             if half_moved(call, &reply).is_none()
                 && matches!(self.route(owner, slot, &reply), Routing::Answered)
@@ -307,7 +304,7 @@ impl<D: Driver> Cluster<D> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<D>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(&self.state)
     }
 }
 

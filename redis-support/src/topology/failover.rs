@@ -1,9 +1,10 @@
 //! Decides for how long a server is considered the primary, and which replies may have been sent by
 //! a server that was replaced in the meantime.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use leasehold_core::backend::unpoisoned;
 use leasehold_core::clock::Instant;
 use leasehold_core::{Error, ErrorKind};
 
@@ -84,8 +85,8 @@ struct Question {
     number: u64,
     /// When the request was sent.
     at: Instant,
-    /// The number of suspicions when the request was sent.
-    suspicions: u64,
+    /// The number of failure reports when the request was sent.
+    failure_reports: u64,
 }
 
 impl<D: Driver> Confirmation<D> {
@@ -141,7 +142,8 @@ impl<D: Driver> Confirmation<D> {
     /// suspicion since then.
     fn age(&self) -> Option<Duration> {
         let confirmed = self.last().confirmed?;
-        (confirmed.suspicions == self.context.suspicions()).then(|| self.age_of(&confirmed))
+        (confirmed.failure_reports == self.context.failure_reports())
+            .then(|| self.age_of(&confirmed))
     }
 
     fn age_of(&self, question: &Question) -> Duration {
@@ -174,17 +176,17 @@ impl<D: Driver> Confirmation<D> {
     }
 
     fn begin(&self) -> Question {
-        let (at, suspicions) = (self.context.now(), self.context.suspicions());
+        let (at, failure_reports) = (self.context.now(), self.context.failure_reports());
         let mut last = self.last();
         last.begun += 1;
         last.begun_at = Some(at);
-        Question { number: last.begun, at, suspicions }
+        Question { number: last.begun, at, failure_reports }
     }
 
     /// Applies a reply, unless a later request has already received a reply, for example because a
     /// runtime was paused.
     fn adopt<W: Witnesses<D>>(&self, witnesses: &W, question: Question, word: W::Word) {
-        let _adopting = self.adopting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _adopting = unpoisoned(&self.adopting);
         if self.last().confirmed.is_none_or(|confirmed| confirmed.number < question.number) {
             witnesses.adopt(word);
             self.last().confirmed = Some(question);
@@ -192,7 +194,7 @@ impl<D: Driver> Confirmation<D> {
     }
 
     fn last(&self) -> MutexGuard<'_, Last> {
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(&self.last)
     }
 }
 

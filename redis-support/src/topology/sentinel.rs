@@ -4,11 +4,11 @@ mod answer;
 
 use std::fmt;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use leasehold_core::backend::Lease;
+use leasehold_core::backend::{Lease, unpoisoned};
 use leasehold_core::clock::Instant;
 use leasehold_core::{Error, ErrorKind};
 
@@ -57,8 +57,8 @@ struct Known<D: Driver> {
 pub(super) struct Asked<D: Driver> {
     pub(super) node: Arc<Node<D>>,
     at: Instant,
-    /// The number of suspicions before the primary was confirmed.
-    suspicions: u64,
+    /// The number of failure reports before the primary was confirmed.
+    failure_reports: u64,
 }
 
 impl<D: Driver> Sentinel<D> {
@@ -123,7 +123,6 @@ impl<D: Driver> Sentinel<D> {
             let asked = self.primary().await?;
             let replies = asked.node.run_all(&calls.iter().collect::<Vec<_>>()).await;
             if replies.iter().all(Result::is_err) {
-                self.context.suspect();
                 return Ok(replies);
             }
             let is_suspect = |replies: &Vec<Result<Received, Error>>| {
@@ -159,25 +158,25 @@ impl<D: Driver> Sentinel<D> {
 
     /// Returns the primary that a majority of the sentinels has recently confirmed.
     pub(super) async fn primary(self: &Arc<Self>) -> Result<Asked<D>, Error> {
-        let suspicions = self.context.suspicions();
+        let failure_reports = self.context.failure_reports();
         Confirmation::ensure(self).await?;
         let node = self.server().ok_or_else(|| self.unknown())?;
-        Ok(Asked { node, at: self.context.now(), suspicions })
+        Ok(Asked { node, at: self.context.now(), failure_reports })
     }
 
     /// Accepts a server's reply if the server is still the primary. The sentinels are queried again
-    /// after a failure, after a slow reply, and after a reply that `is_suspect`.
+    /// after a suspicion, after a slow reply, and after a reply that `is_suspect`.
     async fn believe<T>(
         self: &Arc<Self>,
         asked: &Asked<D>,
         answer: Result<T, Error>,
         is_suspect: impl FnOnce(&T) -> bool,
     ) -> Result<T, Error> {
-        let answer = answer.inspect_err(|_error| self.context.suspect())?;
+        let answer = answer?;
         if is_suspect(&answer) || self.context.now().since(asked.at) >= SLOW {
             self.context.suspect();
         }
-        if self.context.suspicions() != asked.suspicions {
+        if self.context.failure_reports() != asked.failure_reports {
             let now = self.primary().await.map_err(|_unknown| replaced())?;
             if !Arc::ptr_eq(&now.node, &asked.node) {
                 return Err(replaced());
@@ -270,11 +269,11 @@ impl<D: Driver> Sentinel<D> {
     }
 
     fn found(&self) -> MutexGuard<'_, Vec<Arc<ConnectionManager<D>>>> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(&self.found)
     }
 
     fn known(&self) -> MutexGuard<'_, Option<Known<D>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        unpoisoned(&self.known)
     }
 }
 

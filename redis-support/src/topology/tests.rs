@@ -6,8 +6,9 @@ mod sentinel;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::FutureExt;
 use leasehold_core::LockKey;
-use leasehold_core::backend::{KeyWatch, Lease};
+use leasehold_core::backend::{KeyWatch, Lease, Subject};
 use leasehold_core::clock::{self, Clock, Sleep, TokioClock};
 use tokio::time::{Instant, timeout};
 
@@ -82,7 +83,7 @@ impl Store {
     }
 
     fn watch(&self) -> KeyWatch {
-        self.news.watch(&key())
+        self.news.watch(Subject::Key(&key()))
     }
 }
 
@@ -172,6 +173,22 @@ fn outcome(result: Result<Received, Error>) -> Result<i64, ErrorKind> {
     match result.map_err(|error| error.kind())?.map_err(|refusal| refusal.into_error().kind())? {
         Reply::Int(number) => Ok(number),
         other => panic!("{other:?}"),
+    }
+}
+
+/// Polls calls that stay in progress until a call is rejected because the queue is full. Returns the
+/// error and the calls.
+fn fill_queue<'a>(
+    store: &'a Store,
+    call: &'a Call,
+) -> (ErrorKind, Vec<impl Future<Output = Result<Received, Error>>>) {
+    let mut calls = Vec::new();
+    loop {
+        let mut next = Box::pin(store.servers.call(call));
+        match (&mut next).now_or_never() {
+            Some(refused) => return (refused.unwrap_err().kind(), calls),
+            None => calls.push(next),
+        }
     }
 }
 

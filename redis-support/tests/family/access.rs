@@ -1,12 +1,15 @@
-//! Users, passwords, rights and TLS.
+//! Tests of users, passwords, permissions and TLS.
 
 use std::time::Duration;
 
-use leasehold_core::backend::{Claim, Feature, Lease, LockBackend, Patience, Share};
+use leasehold_core::backend::{
+    Claim, Feature, Lease, LockBackend, Mode, Patience, StoreAdmin as _,
+};
 use leasehold_core::retry::Retry;
 use leasehold_core::{Description, Error, ErrorKind, LockClient, LockKey, TryLockError};
 use leasehold_testbed::{
-    ClusterOptions, FaultProxy, Redis, RedisOptions, RedisSentinel, SentinelOptions, Weather, until,
+    ClusterOptions, FaultProxy, NetworkFault, Redis, RedisOptions, RedisSentinel, SentinelOptions,
+    until,
 };
 
 use super::rights::{DOCUMENTED, OF_CLUSTERS, OF_LISTS};
@@ -15,7 +18,7 @@ use crate::Backend;
 
 const SECRET: &str = "S3CR3T-CANARY";
 
-/// More holders than a server keeps in one allocation.
+/// More holders than a server stores in one allocation.
 const HOLDERS: u32 = 600;
 
 /// The commands that locks of all kinds use.
@@ -55,7 +58,7 @@ fn url(redis: &Redis, user: &str, password: &str) -> String {
 
 async fn all_operations(backend: &Backend) -> Result<(), Error> {
     let lease = Lease::new(&LockKey::new("job").unwrap(), Duration::from_secs(60));
-    backend.try_acquire(&Claim::new(lease.clone())).await?;
+    backend.acquire(&Claim::new(lease.clone())).await?;
     backend.renew(&lease).await?;
     backend.inspect(lease.key()).await?;
     backend.request_revocation(lease.key(), None).await?;
@@ -64,23 +67,23 @@ async fn all_operations(backend: &Backend) -> Result<(), Error> {
 
     let units = |ttl| {
         let lease = Lease::new(&LockKey::new("units").unwrap(), Duration::from_millis(ttl));
-        lease.with_share(Share::Units { units: 1, limit: 1 })
+        lease.with_mode(Mode::Units { units: 1, limit: 1 })
     };
     let (held, waits, leaves) = (units(60_000), units(60_000), units(60_000));
-    backend.try_acquire(&Claim::new(held.clone())).await?;
+    backend.acquire(&Claim::new(held.clone())).await?;
     for waiter in [&waits, &leaves] {
         let queued = Claim::new(waiter.clone());
         let queued = queued.with_patience(Patience::Queues(Duration::from_secs(60)));
-        backend.try_acquire(&queued).await?;
+        backend.acquire(&queued).await?;
     }
     backend.release(&leaves).await?;
-    backend.try_acquire(&Claim::new(units(60_000))).await?;
+    backend.acquire(&Claim::new(units(60_000))).await?;
     backend.inspect(held.key()).await?;
     backend.renew(&held.clone().with_description(Description::new("x").ok())).await?;
     backend.request_revocation(held.key(), None).await?;
     backend.release(&waits).await?;
     backend.release(&held).await?;
-    backend.try_acquire(&Claim::new(held.clone())).await?;
+    backend.acquire(&Claim::new(held.clone())).await?;
     backend.force_release(held.key(), None).await?;
 
     let several = ["one", "other"].map(|name| {
@@ -88,7 +91,7 @@ async fn all_operations(backend: &Backend) -> Result<(), Error> {
         Claim::new(lease).with_patience(Patience::Queues(Duration::from_secs(60)))
     });
     if backend.capabilities().supports(Feature::Together) {
-        backend.try_acquire_all(&several).await?;
+        backend.acquire_all(&several).await?;
     }
     for claim in &several {
         backend.release(claim.lease()).await?;
@@ -117,7 +120,7 @@ async fn listing_keys_takes_a_right() {
     let redis = redis_with(&format!("{DOCUMENTED} {OF_LISTS}")).await;
     let backend = connect(&url(&redis, "locker", SECRET)).await.unwrap();
     let lease = Lease::new(&LockKey::new("job").unwrap(), Duration::from_secs(60));
-    backend.try_acquire(&Claim::new(lease.clone())).await.unwrap();
+    backend.acquire(&Claim::new(lease.clone())).await.unwrap();
     assert_eq!(backend.list("", None).await.unwrap().keys(), [lease.key().clone()]);
 
     let redis = redis_with(DOCUMENTED).await;
@@ -186,8 +189,8 @@ async fn forced_release_frees_many_holders_in_the_background() {
     let key = LockKey::new("units").unwrap();
     for _ in 0..HOLDERS {
         let lease = Lease::new(&key, Duration::from_secs(60));
-        let lease = lease.with_share(Share::Units { units: 1, limit: HOLDERS });
-        backend.try_acquire(&Claim::new(lease)).await.unwrap();
+        let lease = lease.with_mode(Mode::Units { units: 1, limit: HOLDERS });
+        backend.acquire(&Claim::new(lease)).await.unwrap();
     }
 
     backend.force_release(&key, None).await.unwrap();
@@ -230,7 +233,7 @@ async fn wrong_credentials_and_rights_are_denied_at_once() {
         assert!(!error.is_retryable());
     }
 
-    // A server that has another prefix for us.
+    // The user has permission only for keys with a different prefix.
     let redis = redis_with(&DOCUMENTED.replace("~lock:*", "~other:*")).await;
     let backend = connect(&url(&redis, "locker", SECRET)).await.unwrap();
     let error = all_operations(&backend).await.unwrap_err();
@@ -270,8 +273,8 @@ async fn no_error_and_no_debug_output_shows_the_password() {
         shown.push(format!("{error} {error:?} {error:#?} {source:?}"));
     };
 
-    for weather in [Weather::BlackHole, Weather::Reset] {
-        proxy.set_weather(weather);
+    for fault in [NetworkFault::BlackHole, NetworkFault::Reset] {
+        proxy.set_network_fault(fault);
         for _ in 0..5 {
             show(all_operations(&backend).await.unwrap_err());
         }
@@ -351,7 +354,7 @@ mod with_sentinel {
             let backend = connect(&url).await.unwrap();
 
             let lease = Lease::new(&LockKey::new("job").unwrap(), Duration::from_secs(60));
-            let attempt = backend.try_acquire(&Claim::new(lease.clone())).await;
+            let attempt = backend.acquire(&Claim::new(lease.clone())).await;
 
             match attempt {
                 Ok(_) => assert!(granted),
@@ -407,9 +410,10 @@ mod in_a_cluster {
             let (slot, from) = (redis.slot_of("lock:job").await, redis.owner_of("lock:job").await);
             redis.begin_migration(slot, from, (from + 1) % 3).await;
 
-            // None of its keys is there, so it is asked for where the slot goes, and that wants to have all of them first.
+            // The source of the migration does not have any of the keys, and the target does not
+            // run a script before it has all of them.
             let lease = Lease::new(&LockKey::new("job").unwrap(), Duration::from_secs(60));
-            let error = backend.try_acquire(&Claim::new(lease)).await.unwrap_err();
+            let error = backend.acquire(&Claim::new(lease)).await.unwrap_err();
 
             assert_eq!(error.kind(), expected, "{error}");
         }

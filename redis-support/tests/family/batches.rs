@@ -1,10 +1,11 @@
-//! One script does the work of several concurrent calls, if no other client is involved.
+//! Tests of the script that serves several concurrent calls if no other client is involved.
 
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use leasehold_core::backend::{
-    Attempt, Claim, Grant, Lease, LockBackend, Patience, Release, Renewal, Share, Tenure,
+    Attempt, Claim, Grant, Lease, LockBackend, Mode, Patience, Release, Renewal, StoreAdmin as _,
+    Tenure,
 };
 use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, LossReason};
 use leasehold_redis_support::{Call, Layout, Script};
@@ -18,10 +19,10 @@ use crate::Backend;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Enough that most of them leave together.
+/// Enough calls that most of them share a batch.
 const MANY: usize = 40;
 
-/// The counter of all tokens.
+/// The key of the token counter.
 const FENCE: &str = "lock:~fence";
 
 async fn backend(redis: &Redis) -> Backend {
@@ -39,7 +40,7 @@ fn token(attempt: &Result<Attempt, Error>) -> u64 {
 async fn take_few_requests() {
     let redis = Redis::start().await;
     let (backend, claims) = (backend(&redis).await, jobs(MANY));
-    // The server learns the scripts.
+    // The first requests load the scripts into the server.
     acquire(&backend, &claims).await;
     release(&backend, &claims).await;
     for crowds in [0, 1] {
@@ -53,9 +54,9 @@ async fn take_few_requests() {
         let scripts = scripts_run(&redis).await - scripts;
         assert!(scripts <= 12, "{scripts} for {MANY} locks");
         assert_eq!(redis.command(&["KEYS", "lock:job/*"]).await, "*0");
-        // A crowd that names none of them is in the way of none.
-        let permit = kept("elsewhere").with_share(Share::Units { units: 1, limit: 2 });
-        backend.try_acquire(&Claim::new(permit)).await.unwrap();
+        // In the next round, the set of contended keys contains a different lock.
+        let permit = kept("elsewhere").with_mode(Mode::Units { units: 1, limit: 2 });
+        backend.acquire(&Claim::new(permit)).await.unwrap();
     }
 }
 
@@ -64,17 +65,17 @@ async fn leave_those_alone_that_are_in_the_way_of_others() {
     let redis = Redis::start().await;
     let (backend, other) = (backend(&redis).await, backend(&redis).await);
     let held = Claim::new(kept("job/5"));
-    other.try_acquire(&held).await.unwrap();
+    other.acquire(&held).await.unwrap();
     let waits = Claim::new(kept("job/6")).with_patience(Patience::Queues(LONG));
     let before = Claim::new(kept("job/6"));
-    other.try_acquire(&before).await.unwrap();
-    other.try_acquire(&waits).await.unwrap();
+    other.acquire(&before).await.unwrap();
+    other.acquire(&waits).await.unwrap();
     other.release(before.lease()).await.unwrap();
     redis.command(&["LPUSH", "lock:job/7", "a"]).await;
-    let units = kept("job/10").with_share(Share::Units { units: 1, limit: 2 });
-    other.try_acquire(&Claim::new(units)).await.unwrap();
+    let units = kept("job/10").with_mode(Mode::Units { units: 1, limit: 2 });
+    other.acquire(&Claim::new(units)).await.unwrap();
     let mut claims = jobs(MANY);
-    // The same lock again, for another owner, and the same claim again.
+    // The batch contains a second claim for the same lock, and the same claim twice.
     claims.push(Claim::new(kept("job/8")));
     claims.push(claims[9].clone());
 
@@ -103,14 +104,14 @@ async fn leave_those_alone_that_are_in_the_way_of_others() {
     assert_eq!(redis.command(&["EXISTS", "lock:job/8", "lock:job/9"]).await, ":0");
     assert_eq!(other.release(held.lease()).await.unwrap(), Release::Released);
     assert_eq!(redis.command(&["LLEN", "lock:job/7"]).await, ":1");
-    assert!(matches!(other.try_acquire(&waits).await, Ok(Attempt::Granted(_))));
+    assert!(matches!(other.acquire(&waits).await, Ok(Attempt::Granted(_))));
 }
 
 #[tokio::test]
 async fn have_tokens_of_their_own() {
     let redis = Redis::start().await;
     let (backend, claims) = (backend(&redis).await, jobs(MANY));
-    // From here on, the fence is ahead of the clock.
+    // The token counter is now ahead of the clock.
     redis.command(&["SET", FENCE, "8000000000000000"]).await;
 
     let mut tokens: Vec<u64> = acquire(&backend, &claims).await.iter().map(token).collect();
@@ -136,7 +137,7 @@ async fn share_the_numbers_since_the_last_grant() {
     assert!(fence.ends_with(&format!("\n{}", first + 3 * share - 1)), "{fence}");
 }
 
-/// As after a failover to a replica that has not heard of the last grants.
+/// Simulates a failover to a replica that does not have the last grants.
 #[tokio::test]
 async fn reach_no_further_back_than_one_lock_may() {
     let redis = Redis::start().await;
@@ -149,14 +150,15 @@ async fn reach_no_further_back_than_one_lock_may() {
     assert!(share >= 65_536 / 3, "{share} for each");
 }
 
-/// The token of the server's clock.
+/// Returns the token that corresponds to the server's clock.
 async fn clock_of(redis: &Redis) -> u64 {
     let time = "local t = redis.call('TIME') return string.format('%.0f', t[1] * 1000000 + t[2])";
     let reply = redis.command(&["EVAL", time, "0"]).await;
     reply.lines().last().unwrap().parse::<u64>().unwrap() * Grant::TOKENS_PER_MICROSECOND
 }
 
-/// The first token and the tokens of each, of three locks that one script acquires anew.
+/// Returns the first token of three new locks that one script acquires, and the number of tokens
+/// per lock.
 async fn exchanged(redis: &Redis) -> [u64; 2] {
     redis.command(&["DEL", "lock:a", "lock:b", "lock:c"]).await;
     let keys = [FENCE, "lock:~crowd", "lock:a", "lock:b", "lock:c"];
@@ -197,8 +199,8 @@ async fn that_may_not_be_done_by_one_script_are_done_one_by_one() {
         let redis = RedisOptions::new().acl(user).start().await;
         let url = format!("redis://locker:any@{}", redis.address());
         let (backend, claims) = (connect(&url).await.unwrap(), jobs(MANY));
-        let units = kept("units").with_share(Share::Units { units: 1, limit: 2 });
-        backend.try_acquire(&Claim::new(units)).await.unwrap();
+        let units = kept("units").with_mode(Mode::Units { units: 1, limit: 2 });
+        backend.acquire(&Claim::new(units)).await.unwrap();
 
         let scripts = scripts_run(&redis).await;
         acquire(&backend, &claims).await.iter().for_each(|attempt| assert!(token(attempt) > 0));
@@ -278,8 +280,8 @@ async fn are_together_again_once_nothing_is_in_the_way() {
     let redis = Redis::start().await;
     let (backend, other) = (backend(&redis).await, backend(&redis).await);
     let (held, waits) = (Claim::new(kept("job/1")), Claim::new(kept("job/1")));
-    other.try_acquire(&held).await.unwrap();
-    other.try_acquire(&waits.clone().with_patience(Patience::Queues(LONG))).await.unwrap();
+    other.acquire(&held).await.unwrap();
+    other.acquire(&waits.clone().with_patience(Patience::Queues(LONG))).await.unwrap();
     assert_eq!(redis.command(&["ZCARD", "lock:~crowd"]).await, ":1");
     other.release(waits.lease()).await.unwrap();
     other.release(held.lease()).await.unwrap();
@@ -289,10 +291,10 @@ async fn are_together_again_once_nothing_is_in_the_way() {
     assert_eq!(redis.command(&["EXISTS", "lock:~crowd"]).await, ":0");
 }
 
-/// The number of keys that a server tracks for a client that acquires all of `claims`.
+/// Returns the number of keys that a server tracks for a client that acquires all `claims`.
 async fn noted(claims: &[Claim]) -> u64 {
     let redis = Redis::start().await;
-    // The server learns the scripts.
+    // The first requests load the scripts into the server.
     let first = connect(&format!("{}?push=off", redis.url())).await.unwrap();
     acquire(&first, claims).await;
     release(&first, claims).await;
@@ -301,7 +303,8 @@ async fn noted(claims: &[Claim]) -> u64 {
     figure(&redis, "stats", "tracking_total_items:").await
 }
 
-/// The value after `label`, in a section of the server's figures; 0 if it does not know it.
+/// Returns the value of `label` in a section of the server's statistics, or 0 if there is no such
+/// value.
 async fn figure(redis: &Redis, section: &str, label: &str) -> u64 {
     let figures = redis.command(&["INFO", section]).await;
     let (_before, rest) = figures.split_once(label).unwrap_or_default();
@@ -347,7 +350,7 @@ async fn hear_of_changes_by_others_once_renewed() {
     let keys = keys.iter().map(String::as_str);
     redis.command(&["DEL"].into_iter().chain(keys).collect::<Vec<_>>()).await;
 
-    // A third of the TTL is 10 s.
+    // The client renews a lease after a third of its TTL, which is 10 s.
     let lost = join_all(guards.iter().map(LockGuard::lost));
     let reasons = timeout(Duration::from_secs(5), lost).await.expect("the server tells");
     assert!(reasons.iter().all(|reason| *reason == Some(LossReason::Vanished)), "{reasons:?}");

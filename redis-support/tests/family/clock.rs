@@ -1,10 +1,11 @@
-//! The server's wall clock jumps: Redis counts the ends of leases and places on it.
+//! Tests with a server whose wall clock jumps. Redis uses this clock for the expiry of leases and
+//! queue entries.
 
 use std::time::Duration;
 
 use leasehold_core::LockKey;
 use leasehold_core::backend::{
-    Attempt, Claim, Contention, Lease, LockBackend, Patience, Release, Renewal, Share,
+    Attempt, Claim, Contention, Lease, LockBackend, Mode, Patience, Release, Renewal,
 };
 use leasehold_testbed::{Pace, Redis, RedisOptions};
 
@@ -25,19 +26,19 @@ fn lease() -> Lease {
 }
 
 fn permit() -> Lease {
-    lease().with_share(Share::Units { units: 1, limit: 1 })
+    lease().with_mode(Mode::Units { units: 1, limit: 1 })
 }
 
-/// The token of a claim that is granted.
+/// Returns the token of a claim that must be granted.
 async fn token(backend: &Backend, lease: &Lease) -> u64 {
-    match backend.try_acquire(&Claim::new(lease.clone())).await.unwrap() {
+    match backend.acquire(&Claim::new(lease.clone())).await.unwrap() {
         Attempt::Granted(grant) => grant.token(),
         Attempt::Held(contention) => panic!("held: {contention:?}"),
     }
 }
 
 async fn refusal(backend: &Backend, claim: &Claim) -> Contention {
-    match backend.try_acquire(claim).await.unwrap() {
+    match backend.acquire(claim).await.unwrap() {
         Attempt::Granted(grant) => panic!("granted: {grant:?}"),
         Attempt::Held(contention) => contention,
     }
@@ -121,7 +122,7 @@ async fn a_jump_past_the_patience_of_a_queue_lets_others_in_and_a_jump_back_does
         backend.release(&held).await.unwrap();
 
         let is_granted = async |lease: &Lease| {
-            let attempt = backend.try_acquire(&queued(lease)).await.unwrap();
+            let attempt = backend.acquire(&queued(lease)).await.unwrap();
             matches!(attempt, Attempt::Granted(_))
         };
         assert_eq!(is_granted(&comes).await, served, "back: {back}");

@@ -1,4 +1,4 @@
-//! Tests of a cluster: several servers at once, and slots that move between them.
+//! Tests of a cluster, which has several servers and moves slots between them.
 
 mod together;
 
@@ -18,7 +18,7 @@ use crate::Backend;
 const TTL: Duration = Duration::from_secs(3);
 const LONG: Duration = Duration::from_secs(60);
 
-/// Three primaries, of which none is replaced when it hangs.
+/// Starts three primaries. A primary that does not respond is not replaced.
 async fn three() -> RedisCluster {
     ClusterOptions::new().replicas(0).node_timeout(LONG).start().await
 }
@@ -29,7 +29,7 @@ async fn client(redis: &RedisCluster) -> LockClient<Backend> {
     LockClient::builder(backend).options(options).build().unwrap()
 }
 
-/// Names of locks, of which the nth is with the nth server.
+/// Returns one lock name per server. The nth server has the nth lock.
 async fn one_with_each(redis: &RedisCluster) -> Vec<String> {
     let mut names = vec![String::new(); redis.nodes()];
     for n in 0.. {
@@ -103,7 +103,7 @@ async fn several_locks_are_taken_one_after_the_other() {
         .iter()
         .map(|name| Claim::new(Lease::new(&LockKey::new(name).unwrap(), TTL)))
         .collect();
-    let error = client.backend().try_acquire_all(&claims).await.unwrap_err();
+    let error = client.backend().acquire_all(&claims).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
 
     let guard = client.multi_lock().mutexes(names).unwrap().lock().await.unwrap();
@@ -147,7 +147,7 @@ async fn a_server_of_a_cluster_asked_as_a_single_one_says_so() {
         let backend = connect(&url).await.unwrap();
         let claim = Claim::new(Lease::new(&LockKey::new("job").unwrap(), TTL));
 
-        let error = backend.try_acquire(&claim).await.unwrap_err();
+        let error = backend.acquire(&claim).await.unwrap_err();
 
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("redis-cluster://"), "{error}");
@@ -185,7 +185,7 @@ async fn outlives_the_replacement_of_all_named_servers() -> Measured {
         size(replica).await == size(owner).await
     };
     until("the replica has a copy", has_copy).await;
-    // The lease has two thirds of its TTL left, or more.
+    // The remaining time of the lease is at least two thirds of its TTL.
     let (stalls, killed_at) = (Stalls::watch(), Instant::now());
     redis.kill(owner);
     redis.until_owned_by_another("lock:job", owner).await;
@@ -209,7 +209,7 @@ mod slots_that_move {
         let contention = Contention::start(&redis.url(), "job", 4, TTL).await;
         let mut from = redis.owner_of("lock:job").await;
 
-        // There and on, and back.
+        // The slot moves to each of the other servers and then returns.
         for _ in 0..3 {
             let to = (from + 1) % 3;
             let started = Instant::now();
@@ -250,7 +250,7 @@ mod slots_that_move {
         guard.extend(TTL).await.expect("where it was");
         redis.move_keys(slot, from, to).await;
         assert!(is_refused().await);
-        // For as long as anybody likes.
+        // The holder can renew its lease for as long as the migration takes.
         guard.extend(TTL).await.expect("where it goes");
         renewed(&guard).await;
         renewed(&guard).await;
@@ -273,7 +273,7 @@ mod slots_that_move {
 
         let permits = [permit().await, permit().await];
         redis.begin_migration(slot, from, to).await;
-        // The last of them, too.
+        // Both permits can be released, including the last one.
         for permit in permits {
             permit.release().await.expect("where it was");
         }

@@ -1,16 +1,16 @@
-//! Connections that end unnoticed, and the connections that replace them.
+//! Tests of connections that end unnoticed, and of the connections that replace them.
 
 use std::net::ToSocketAddrs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use leasehold_core::backend::LockBackend;
+use leasehold_core::backend::StoreAdmin as _;
 use leasehold_core::{Error, ErrorKind, LockClient};
 use leasehold_redis_support::{
-    Access, Address, Connection, Destination, Driver, Protocol, Request,
+    Access, Address, Connection, Destination, Driver, Protocol, Request, Server,
 };
 use leasehold_testbed::{
-    FaultProxy, Redis, RedisCluster, RedisOptions, RedisSentinel, Weather, patiently, until,
+    FaultProxy, NetworkFault, Redis, RedisCluster, RedisOptions, RedisSentinel, patiently, until,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -29,7 +29,8 @@ fn many_threads() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }
 
-/// Connects a client in one runtime, and then locks and releases with it in four more, one after the other.
+/// Connects a client in one runtime, and then locks and releases with this client in four further
+/// runtimes, one after the other.
 fn survives_its_runtimes(url: &str) {
     for runtime in [one_thread, many_threads] {
         let client = runtime().block_on(async { LockClient::new(connect(url).await.unwrap()) });
@@ -74,7 +75,8 @@ fn a_connection_that_the_server_closed_is_replaced_before_use() {
     let servers = many_threads();
     let redis = servers.block_on(RedisOptions::new().args(["--timeout", "1"]).start());
     for protocol in ["resp2", "resp3"] {
-        // The end of a connection is noticed while the runtime is driven, or when the connection is needed again.
+        // The client notices the end of a connection while the runtime is driven, or when it sends
+        // the next request.
         for is_driven in [true, false] {
             let client_runtime = one_thread();
             let url = format!("{}?protocol={protocol}", redis.url());
@@ -109,9 +111,9 @@ async fn a_connection_that_leads_nowhere_is_no_unknown_outcome_after_a_pause() {
     let client = LockClient::new(backend);
     lock(&client, "job").await.release().await.unwrap();
 
-    // A firewall has forgotten the connection.
+    // Simulates a firewall that has dropped the connection.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    proxy.set_weather(Weather::BlackHole);
+    proxy.set_network_fault(NetworkFault::BlackHole);
 
     let error = Error::from(client.mutex("job").unwrap().try_lock().await.unwrap_err());
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -135,7 +137,7 @@ async fn a_driver_connects_to_the_address_that_it_is_given_whatever_the_name() {
     let redis = Redis::start().await;
     let at = redis.address().to_socket_addrs().unwrap().next();
     let address =
-        Address::Tcp { host: "no.such.host.invalid".to_owned(), port: at.unwrap().port() };
+        Address::Tcp(Server { host: "no.such.host.invalid".to_owned(), port: at.unwrap().port() });
     let driver = Native::new(None).unwrap();
 
     let to = Destination { address: &address, at };
@@ -151,7 +153,7 @@ async fn a_driver_connects_to_the_address_that_it_is_given_whatever_the_name() {
 async fn a_server_too_far_away_for_the_default_is_an_error_that_names_the_setting() {
     let redis = Redis::start().await;
     let proxy = FaultProxy::start(redis.address()).await;
-    proxy.set_weather(Weather::Slow(Duration::from_millis(300)));
+    proxy.set_network_fault(NetworkFault::Slow(Duration::from_millis(300)));
 
     let error = Backend::connect(&format!("redis://{}", proxy.address())).await.unwrap_err();
 

@@ -1,4 +1,5 @@
-//! Primaries that are killed, hang, come back or are replaced in order, with Sentinel and in a cluster.
+//! Tests with Sentinel and Cluster of primaries that are killed, stop responding, return or are
+//! replaced by a planned failover.
 
 use std::time::Duration;
 
@@ -15,12 +16,12 @@ use crate::Backend;
 
 const TTL: Duration = Duration::from_secs(3);
 const LONG: Duration = Duration::from_secs(60);
-/// How late things may happen on a machine that does not stall.
+/// The maximum delay on a machine that does not stall.
 const PROMPT: Duration = Duration::from_millis(250);
-/// Longer than a failover takes here.
+/// Longer than a failover in these tests.
 const SOON: Duration = Duration::from_secs(8);
 
-/// Servers of which some can take over from others.
+/// Servers with replicas that can replace a primary.
 enum Store {
     Sentinel(RedisSentinel),
     Cluster(RedisCluster),
@@ -42,7 +43,7 @@ impl Store {
         }
     }
 
-    /// The server that has the lock `name`.
+    /// Returns the server that has the lock `name`.
     async fn primary(&self, name: &str) -> usize {
         match self {
             Self::Sentinel(redis) => redis.primary().await,
@@ -50,7 +51,7 @@ impl Store {
         }
     }
 
-    /// A server that has a copy of it.
+    /// Returns a replica that has a copy of the lock `name`.
     async fn replica(&self, name: &str) -> usize {
         match self {
             Self::Sentinel(redis) => 1 - redis.primary().await,
@@ -100,7 +101,8 @@ impl Store {
         }
     }
 
-    /// Waits until another server than `node` has the lock `name`, and all that may say so do.
+    /// Waits until a server other than `node` has the lock `name`, and until all servers that
+    /// clients query report this server.
     async fn until_replaced(&self, name: &str, node: usize) -> usize {
         match self {
             Self::Sentinel(redis) => {
@@ -113,7 +115,8 @@ impl Store {
         }
     }
 
-    /// Has the replica take over in order, once it has a copy of the lock `name`: sentinels do not wait for that.
+    /// Starts a planned failover after the replica has received a copy of the lock `name`, because
+    /// sentinels do not wait for the copy.
     async fn hand_over(&self, name: &str) {
         match self {
             Self::Sentinel(redis) => {
@@ -127,7 +130,7 @@ impl Store {
     }
 }
 
-/// Each of these with Sentinel and in a cluster.
+/// Runs each of these tests with Sentinel and with Cluster.
 macro_rules! with_both {
     ($($test:ident,)*) => {
         mod with_sentinel {
@@ -161,7 +164,7 @@ with_both! {
     tokens_go_on_after_a_flush,
 }
 
-/// Takes `job` on another server than before, for longer than a test lasts.
+/// Acquires `job` on the new primary, with a TTL that is longer than the test.
 async fn taken_elsewhere(client: &LockClient<Backend>) -> LockGuard {
     let long = client.options().ttl(LONG);
     let mutex = client.mutex("job").unwrap().with_options(long).unwrap();
@@ -174,8 +177,8 @@ async fn client(store: &Store) -> LockClient<Backend> {
     LockClient::builder(backend).options(options).build().unwrap()
 }
 
-/// Contends during a fault of the primary. Returns how long clients were held up, and the times when several held the
-/// lock.
+/// Runs contending clients during a fault of the primary. Returns the longest interruption, and the
+/// times when several clients held the lock.
 async fn contended(
     mut store: Store,
     fail: impl FnOnce(&mut Store, usize),
@@ -187,7 +190,7 @@ async fn contended(
     let mutex = patient.mutex("held").unwrap();
     let long = patient.options().ttl(Duration::from_secs(10));
     let held = mutex.with_options(long).unwrap().lock().await.unwrap();
-    // The lease of the last holder ends before the failover does.
+    // The lease of the last holder expires before the end of the failover.
     let ttl = Duration::from_millis(1_500);
     let contention = Contention::start(&store.url(), "counter", CLIENTS, ttl).await;
 
@@ -205,10 +208,10 @@ async fn contended(
     );
     stalls.in_time("all are served", served_at - replaced_at, Duration::from_secs(2))?;
     recover(&store, primary);
-    // No client held it for longer than a TTL without the store.
+    // No client held the lock for longer than one TTL without the store.
     let history = contention.history().await;
     history.assert_exclusive_but_for((failed_at - TTL, replaced_at + TTL));
-    // One that was there for a while is there still, or its holder is told.
+    // An older lease is either still in force or reported as lost.
     let deadline = held.deadline();
     until("it is renewed or lost", async || held.deadline() > deadline || !held.is_held()).await;
     Ok(())
@@ -222,7 +225,8 @@ async fn a_primary_that_hangs_stops_clients_only_briefly(store: Store) -> Measur
     contended(store, |store, primary| store.pause(primary), Store::resume).await
 }
 
-/// Only with Sentinel: nodes of a cluster still reach each other when their clients are cut off, and replace no node.
+/// This test needs Sentinel. In a cluster, the nodes can still reach each other if only their
+/// clients are disconnected, so no node is replaced.
 #[tokio::test]
 async fn a_primary_that_is_isolated_stops_clients_only_briefly() {
     measure(async || {
@@ -309,20 +313,20 @@ async fn a_primary_that_comes_back_is_not_believed_by_an_idle_client(store: Stor
 }
 
 async fn an_answer_of_a_replaced_primary_is_not_believed(store: Store) -> Measured {
-    // So patient that it hears the old primary when that comes back.
+    // The timeout is long enough to receive the reply of the old primary after its return.
     let patient = Backend::connect(&format!("{}?timeout-ms=30000", store.url())).await.unwrap();
     let key = LockKey::new("job").unwrap();
     let claim = |ttl| Claim::new(Lease::new(&key, ttl));
     let other = client(&store).await;
     let warm_up = claim(LONG);
-    patient.try_acquire(&warm_up).await.unwrap();
+    patient.acquire(&warm_up).await.unwrap();
     patient.release(warm_up.lease()).await.unwrap();
     let primary = store.primary("job").await;
 
     store.pause(primary);
     let asked = tokio::spawn({
         let (patient, claim) = (patient.clone(), claim(LONG));
-        async move { patient.try_acquire(&claim).await }
+        async move { patient.acquire(&claim).await }
     });
     store.until_replaced("job", primary).await;
     let guard = taken_elsewhere(&other).await;

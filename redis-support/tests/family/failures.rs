@@ -1,4 +1,4 @@
-//! Servers that are down, hung, busy, full, forgetful, or not Redis at all.
+//! Tests with servers that are down, paused, busy or full, that lose data, or that are not Redis.
 
 mod canned_replies;
 mod descriptors;
@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_conformance::stalls::{Stalls, measure};
-use leasehold_core::backend::{Claim, Feature, Lease, LockBackend, Release, Renewal};
+use leasehold_core::backend::{
+    Claim, Feature, Lease, LockBackend, Release, Renewal, StoreAdmin as _,
+};
 use leasehold_core::observe::{Observer, Store, StoreChange};
 use leasehold_core::{Error, ErrorKind, LeaseState, LockClient, LockKey, LockOptions, LossReason};
-use leasehold_testbed::{FaultProxy, Redis, RedisOptions, Weather, free_port, until};
+use leasehold_testbed::{FaultProxy, NetworkFault, Redis, RedisOptions, free_port, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -23,7 +25,7 @@ use crate::{Backend, Config};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// How late things may happen on a machine that does not stall.
+/// The maximum delay on a machine that does not stall.
 const PROMPT: Duration = Duration::from_millis(250);
 
 async fn backend(redis: &Redis) -> Backend {
@@ -35,7 +37,7 @@ fn lease(name: &str) -> Lease {
 }
 
 async fn acquire(backend: &Backend, lease: &Lease) -> Result<(), leasehold_core::Error> {
-    backend.try_acquire(&Claim::new(lease.clone())).await.map(|_attempt| ())
+    backend.acquire(&Claim::new(lease.clone())).await.map(|_attempt| ())
 }
 
 #[tokio::test]
@@ -61,7 +63,8 @@ async fn a_server_that_is_down_is_an_error_at_once_and_every_time() {
 #[tokio::test]
 async fn a_host_that_swallows_connections_is_an_error_in_time_for_all_callers() {
     measure(async || {
-        // A listener that never accepts: the kernel completes connections until its backlog is full.
+        // The listener never accepts connections, so the kernel completes connections only until
+        // the backlog is full.
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("redis://{}", silent.local_addr().unwrap());
         let backend = Backend::connect_lazily(Config::from_url(&url).unwrap());
@@ -111,7 +114,8 @@ async fn idle_connections_are_kept_alive() {
     }
 }
 
-/// Whether the kernel runs the timer of TCP's keep-alive for a connection to that port of this machine, for 15 s at most.
+/// Returns whether the kernel runs a TCP keep-alive timer of at most 15 s for a connection to this
+/// local port.
 #[cfg(target_os = "linux")]
 fn is_kept_alive(port: u16) -> bool {
     let connections = std::fs::read_to_string("/proc/net/tcp").unwrap();
@@ -131,12 +135,13 @@ async fn a_hung_server_costs_each_call_its_timeout_and_is_left_after_three() {
         let proxy = FaultProxy::start(redis.address()).await;
         let url = format!("redis://{}?timeout-ms=200", proxy.address());
         let backend = connect(&url).await.unwrap();
-        // A machine that stalls may need more time for a reply.
+        // A reply may take longer on a machine that stalls.
         let answers = async || acquire(&backend, &lease("job")).await.is_ok();
         until("the connection works", answers).await;
 
-        // This connection is dead for ever, and neither end was told; new ones work.
-        proxy.set_weather(Weather::BlackHole);
+        // The connection is permanently interrupted, but neither end is notified. New connections
+        // work.
+        proxy.set_network_fault(NetworkFault::BlackHole);
         let (stalls, start) = (Stalls::watch(), Instant::now());
         for n in 0..3 {
             let error = acquire(&backend, &lease(&n.to_string())).await.unwrap_err();
@@ -148,7 +153,7 @@ async fn a_hung_server_costs_each_call_its_timeout_and_is_left_after_three() {
         let error = acquire(&backend, &lease("while")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unavailable, "it is still on the dead connection");
 
-        proxy.set_weather(Weather::Fair);
+        proxy.set_network_fault(NetworkFault::None);
         until("another connection works", answers).await;
         Ok(())
     })
@@ -165,7 +170,7 @@ async fn a_paused_server_is_waited_out_and_its_late_grants_are_cleaned_up() {
     let error = Error::from(mutex.try_lock_for(Duration::from_millis(700)).await.unwrap_err());
     assert!(error.is_retryable(), "{error}");
 
-    // The abandoned request lies in the server's socket, and is carried out now.
+    // The abandoned request is still in the server's socket, so the server now runs it.
     redis.resume();
     let start = Instant::now();
     while redis.command(&["EXISTS", "lock:job"]).await == ":1" {
@@ -243,7 +248,7 @@ async fn a_server_that_cannot_save_says_so() {
     let redis = Redis::start().await;
     let (backend, ours) = (backend(&redis).await, lease("ours"));
     acquire(&backend, &ours).await.unwrap();
-    // A snapshot in the place of a folder fails, and from then on writes are refused.
+    // A snapshot fails if its path is a directory. After the failure, the server rejects writes.
     redis.command(&["CONFIG", "SET", "save", "3600 1"]).await;
     std::fs::create_dir(redis.folder().join("dump.rdb")).unwrap();
     redis.command(&["BGSAVE"]).await;
@@ -290,7 +295,7 @@ async fn a_primary_without_enough_replicas_answers_no_ping() {
     assert!(error.to_string().contains("NOREPLICAS"), "{error}");
 }
 
-/// Tells what a client reports of the store: 1 if it is up, 0 if not.
+/// Records the state of the store that a client reports: 1 if the store is up, and 0 if it is down.
 #[derive(Clone, Default)]
 struct Gauge(Arc<AtomicBool>);
 
@@ -328,7 +333,7 @@ async fn at_its_limit_of_connections_a_server_says_so_and_serves_its_holders() {
     let client = LockClient::new(backend(&redis).await);
     let guard = lock(&client, "job").await;
 
-    // Connections that are there already stay.
+    // Existing connections remain open.
     redis.command(&["CONFIG", "SET", "maxclients", "1"]).await;
 
     let error = Backend::connect(&redis.url()).await.unwrap_err();
@@ -386,7 +391,8 @@ async fn a_replica_is_not_stormed_with_connections() {
     let made = connections().await - before;
     redis.command(&["REPLICAOF", "NO", "ONE"]).await;
 
-    // Holder and waiter each look again some twenty times a second at most, and a slow machine counts more seconds.
+    // The holder and the waiter each retry at most about 20 times per second. The test runs for
+    // more seconds on a slow machine.
     assert!(made < 500, "{made}");
     renewed(&guard).await;
     guard.release().await.unwrap();
@@ -479,7 +485,7 @@ async fn connections_that_an_operator_kills_are_made_anew() {
     assert_eq!(redis.command(&["EXISTS", "lock:job"]).await, ":0");
 }
 
-/// Has the server run an endless script of another client, until it is killed.
+/// Runs an endless script of another client on the server, until the script is killed.
 async fn keep_busy(redis: &Redis) -> JoinHandle<()> {
     let mut stream = TcpStream::connect(redis.address()).await.unwrap();
     stream.write_all(b"EVAL \"while true do end\" 0\r\n").await.unwrap();

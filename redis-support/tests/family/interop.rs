@@ -1,4 +1,4 @@
-//! The keys in the server, and other clients of the same locks.
+//! Tests of the keys in the server, and of other clients that use the same locks.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn lock(client: &LockClient<Backend>, name: &str) -> LockGuard {
     client.mutex(name).unwrap().lock().await.unwrap()
 }
 
-/// A retry that would not try again by itself.
+/// Returns a retry policy whose delay is longer than the test.
 fn told() -> Retry {
     Retry::unlimited().every(LONG)
 }
@@ -64,14 +64,14 @@ async fn a_client_that_does_set_nx_px_and_compare_and_delete_shares_our_locks() 
     let set = ["SET", "lock:job", "theirs", "NX", "PX", "60000"];
     let delete = ["EVAL", COMPARE_AND_DELETE, "1", "lock:job", "theirs"];
 
-    // Ours excludes theirs.
+    // A lock of Leasehold excludes the plain client.
     let guard = lock(&client, "job").await;
     assert_eq!(redis.command(&set).await, "$-1");
     assert_eq!(redis.command(&delete).await, ":0");
     assert!(guard.is_held());
     guard.release().await.unwrap();
 
-    // Theirs excludes ours, and wakes us when it goes.
+    // A lock of the plain client excludes Leasehold, and its deletion wakes the waiter.
     assert_eq!(redis.command(&set).await, "+OK");
     let mutex = client.mutex("job").unwrap();
     assert!(matches!(mutex.try_lock().await, Err(TryLockError::Busy(_))));
@@ -155,13 +155,13 @@ async fn tokens_grow_over_a_flush_and_over_a_clock_that_went_back() {
     let mut last = guard.token().number();
     guard.release().await.unwrap();
 
-    // The counter is lost: the clock takes over.
+    // If the counter is lost, tokens continue from the clock.
     redis.command(&["FLUSHALL"]).await;
     let guard = lock(&client, "job").await;
     assert!(guard.token().number() > last);
     guard.release().await.unwrap();
 
-    // The counter is ahead of the clock, as if that had gone back by a century.
+    // The counter is ahead of the clock, as if the clock had gone back by a century.
     let fence = fence_of(&redis).await;
     last = 4_900_000_000_000_000;
     redis.command(&["SET", &fence, &last.to_string()]).await;
@@ -215,7 +215,7 @@ async fn something_else_under_our_keys_is_an_error_and_is_left_alone() {
     }
     assert_eq!(redis.command(&["LLEN", "lock:list"]).await, ":2");
 
-    // The same in the place of a lock that we hold.
+    // The list replaces a lock that the client holds.
     let guard = lock(&client, "job").await;
     redis.command(&["LPUSH", "list", "a"]).await;
     redis.command(&["RENAME", "list", "lock:job"]).await;
@@ -223,7 +223,7 @@ async fn something_else_under_our_keys_is_an_error_and_is_left_alone() {
     drop(guard);
     assert_eq!(redis.command(&["LLEN", "lock:job"]).await, ":1");
 
-    // And in the place of the fence.
+    // The list replaces the token counter.
     let fence = fence_of(&redis).await;
     redis.command(&["DEL", &fence]).await;
     redis.command(&["LPUSH", &fence, "a"]).await;
@@ -276,7 +276,7 @@ async fn nothing_is_left_behind_per_key() {
 async fn each_operation_is_one_request_and_nothing_repeats_it() {
     let redis = Redis::start().await;
     let client = client(&redis).await;
-    // Once for the server to know the scripts.
+    // The first request loads the scripts into the server.
     lock(&client, "warm").await.release().await.unwrap();
     let backend = client.backend();
     let leases: Vec<_> =
@@ -285,7 +285,7 @@ async fn each_operation_is_one_request_and_nothing_repeats_it() {
     redis.command(&["CONFIG", "RESETSTAT"]).await;
 
     for lease in &leases {
-        let attempt = backend.try_acquire(&Claim::new(lease.clone())).await.unwrap();
+        let attempt = backend.acquire(&Claim::new(lease.clone())).await.unwrap();
         assert!(matches!(attempt, Attempt::Granted(_)));
     }
     assert_eq!(scripts_run(&redis).await, 100);
@@ -294,7 +294,7 @@ async fn each_operation_is_one_request_and_nothing_repeats_it() {
     assert!(backend.renew_all(&leases).await.iter().all(Result::is_ok));
     assert_eq!(scripts_run(&redis).await, 101, "many are one request");
     let reads = network_reads(&redis).await - reads;
-    // A batch may arrive in a few pieces, and the two looks at the statistics count too.
+    // A batch may arrive in several parts, and the two requests for statistics are also counted.
     assert!(reads <= READS_OF_A_BATCH, "{reads} reads for one batch of renewals");
 
     for lease in &leases {
@@ -319,7 +319,7 @@ async fn scripts_that_the_server_forgot_are_sent_again_also_within_batches() {
         (0..10).map(|n| Lease::new(&LockKey::new(format!("job/{n}")).unwrap(), LONG)).collect();
     for lease in &leases {
         redis.command(&["SCRIPT", "FLUSH"]).await;
-        backend.try_acquire(&Claim::new(lease.clone())).await.unwrap();
+        backend.acquire(&Claim::new(lease.clone())).await.unwrap();
     }
 
     redis.command(&["SCRIPT", "FLUSH"]).await;
@@ -367,7 +367,7 @@ async fn locks_may_be_taken_through_any_address() {
     let other = in_database.mutex("job").unwrap().try_lock().await.unwrap();
     other.release().await.unwrap();
 
-    // News arrives over each of them.
+    // Notifications arrive with each protocol.
     let unrenewed = LockOptions::new().renewal(RenewalMode::Off).retry(told());
     let mutex = from_client.mutex("job").unwrap().with_options(unrenewed).unwrap();
     let waiting = tokio::spawn(async move { mutex.lock().await.unwrap() });

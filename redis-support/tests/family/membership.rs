@@ -1,10 +1,11 @@
-//! A server as a member of a quorum: it has a vote only while it has surely kept all that it answered.
+//! Tests of a server as a member of a quorum. The server has a vote only while it is certain to have
+//! kept all data that it has confirmed.
 
 use std::time::Duration;
 
 use leasehold_core::backend::{
-    Attempt, Charter, Claim, Enlistment, Feature, Grant, Lease, LockBackend, Renewal, Share,
-    Standing, StoreId,
+    Attempt, Claim, Grant, JoinRequest, Lease, LockBackend, Member as _, MemberStatus, Mode,
+    QuorumConfiguration, Renewal, StoreAdmin as _, StoreId, Vote,
 };
 use leasehold_core::{Error, ErrorKind, LockKey};
 use leasehold_testbed::{Redis, RedisOptions, until};
@@ -15,103 +16,104 @@ use crate::{Backend, Config};
 
 const TTL: Duration = Duration::from_secs(60);
 
-fn charter() -> Charter {
-    Charter::new(["a", "b", "c"], TTL)
+fn configuration() -> QuorumConfiguration {
+    QuorumConfiguration::new(["a", "b", "c"], TTL)
 }
 
 fn lease(name: &str) -> Lease {
     Lease::new(&LockKey::new(name).unwrap(), TTL)
 }
 
-fn claim(lease: &Lease) -> Claim {
-    Claim::new(lease.clone()).with_charter(charter())
+fn vote(lease: &Lease) -> Vote {
+    Vote::new(Claim::new(lease.clone()), configuration())
 }
 
-async fn attempt(backend: &Backend, claim: &Claim) -> Result<Grant, Error> {
-    match backend.try_acquire(claim).await? {
-        Attempt::Granted(grant) => Ok(grant),
+fn granted(attempt: Attempt) -> Grant {
+    match attempt {
+        Attempt::Granted(grant) => grant,
         Attempt::Held(contention) => panic!("held: {contention:?}"),
     }
 }
 
-/// A grant of a key of its own.
-async fn vote(backend: &Backend) -> Result<Grant, Error> {
-    attempt(backend, &claim(&lease("vote"))).await.inspect(|grant| assert!(grant.token() > 0))
+/// Sends a vote for a key that no other claim needs.
+async fn send_vote(backend: &Backend) -> Result<Grant, Error> {
+    backend.vote(&vote(&lease("vote"))).await.map(granted)
 }
 
 async fn assert_has_no_vote(backend: &Backend) {
-    let error = vote(backend).await.unwrap_err();
+    let error = send_vote(backend).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
-async fn standing(backend: &Backend) -> Standing {
-    backend.standing(StoreId::new()).await.unwrap()
+async fn status(backend: &Backend) -> MemberStatus {
+    backend.status(StoreId::new()).await.unwrap()
 }
 
-async fn enlist(backend: &Backend) -> Standing {
-    let id = standing(backend).await.store();
-    let enlisted = backend.enlist(&Enlistment::new(id, charter())).await.unwrap();
-    assert_eq!((enlisted.store(), enlisted.charter()), (id, Some(&charter())));
-    enlisted
+async fn join(backend: &Backend) -> MemberStatus {
+    let id = status(backend).await.store();
+    let status = backend.join(&JoinRequest::new(id, configuration())).await.unwrap();
+    assert_eq!((status.store(), status.configuration()), (id, Some(&configuration())));
+    status
 }
 
-/// Kills the server, and starts it again. Clients come over new connections then.
+/// Kills the server and starts it again, so that clients open new connections.
 async fn start_again(redis: &mut Redis, backend: &Backend) {
     redis.restart().await;
-    // The call that finds that the connection has ended fails.
+    // The first call on the closed connection fails.
     drop(backend.inspect(&LockKey::new("vote").unwrap()).await);
 }
 
 #[tokio::test]
-async fn an_older_picture_of_a_member_has_no_vote() {
+async fn a_member_with_an_old_snapshot_has_no_vote() {
     let mut redis = Redis::start().await;
     let backend = connect(&redis.url()).await.unwrap();
-    let before = enlist(&backend).await;
+    let before = join(&backend).await;
     redis.command(&["SAVE"]).await;
-    vote(&backend).await.unwrap();
+    send_vote(&backend).await.unwrap();
 
     start_again(&mut redis, &backend).await;
 
     assert_has_no_vote(&backend).await;
-    let after = standing(&backend).await;
+    let after = status(&backend).await;
     assert_ne!(after.store(), before.store());
-    assert_eq!(after.charter(), None);
+    assert_eq!(after.configuration(), None);
     assert!(after.age() < before.age() + TTL);
     assert_has_no_vote(&backend).await;
 }
 
 #[tokio::test]
-async fn a_durable_member_keeps_its_vote_over_a_restart() {
+async fn a_durable_member_keeps_its_vote_after_a_restart() {
     let mut redis = RedisOptions::new().append_only().start().await;
     let backend = connect(&redis.url()).await.unwrap();
-    let before = enlist(&backend).await;
+    let before = join(&backend).await;
     let held = lease("held");
-    let token = attempt(&backend, &claim(&held)).await.unwrap().token();
+    let token = granted(backend.vote(&vote(&held)).await.unwrap()).token();
 
     start_again(&mut redis, &backend).await;
 
-    // No client has asked the new process for its standing yet.
+    // No client has requested the membership status of the new process yet.
     assert_has_no_vote(&backend).await;
-    let after = standing(&backend).await;
-    assert_eq!((after.store(), after.charter()), (before.store(), Some(&charter())));
-    assert!(after.floor() >= token);
-    assert!(vote(&backend).await.unwrap().token() > token);
+    let after = status(&backend).await;
+    assert_eq!((after.store(), after.configuration()), (before.store(), Some(&configuration())));
+    assert!(after.min_token() >= token);
+    assert!(send_vote(&backend).await.unwrap().token() > token);
     assert_eq!(backend.renew(&held).await.unwrap(), Renewal::Renewed);
 }
 
 #[tokio::test]
-async fn the_floor_is_the_last_token_of_a_grant() {
+async fn the_minimum_token_is_the_last_token_of_a_grant() {
     let redis = Redis::start().await;
     let backend = connect(&redis.url()).await.unwrap();
-    enlist(&backend).await;
-    // From now on, the time since the last grant is known.
-    vote(&backend).await.unwrap();
+    join(&backend).await;
+    // The server needs the time of a previous grant to reserve spare tokens.
+    send_vote(&backend).await.unwrap();
 
-    let grant = attempt(&backend, &claim(&lease("spare")).with_spare_tokens(100)).await.unwrap();
+    let claim = Claim::new(lease("spare")).with_spare_tokens(100);
+    let grant = granted(backend.vote(&Vote::new(claim, configuration())).await.unwrap());
 
     assert!(grant.spare_tokens() > 0);
     let last = grant.token() + u64::from(grant.spare_tokens());
-    assert_eq!(standing(&backend).await.floor(), last);
+    assert_eq!(status(&backend).await.min_token(), last);
 }
 
 #[tokio::test]
@@ -119,95 +121,103 @@ async fn a_member_that_was_durable_only_at_the_end_has_no_vote() {
     let mut redis = RedisOptions::new().append_only().start().await;
     let backend = connect(&redis.url()).await.unwrap();
     redis.command(&["CONFIG", "SET", "appendfsync", "everysec"]).await;
-    let before = enlist(&backend).await;
+    let before = join(&backend).await;
     redis.command(&["CONFIG", "SET", "appendfsync", "always"]).await;
-    assert_eq!(standing(&backend).await.store(), before.store());
+    assert_eq!(status(&backend).await.store(), before.store());
 
     start_again(&mut redis, &backend).await;
 
-    let after = standing(&backend).await;
+    let after = status(&backend).await;
     assert_ne!(after.store(), before.store());
-    assert_eq!(after.charter(), None);
+    assert_eq!(after.configuration(), None);
 }
 
 #[tokio::test]
-async fn a_member_that_is_durable_no_more_has_no_vote() {
+async fn a_member_that_is_no_longer_durable_has_no_vote() {
     let mut redis = RedisOptions::new().append_only().start().await;
     let backend = connect(&redis.url()).await.unwrap();
-    let before = enlist(&backend).await;
+    let before = join(&backend).await;
 
     start_again(&mut redis, &backend).await;
     redis.command(&["CONFIG", "SET", "appendfsync", "everysec"]).await;
 
-    let after = standing(&backend).await;
+    let after = status(&backend).await;
     assert_ne!(after.store(), before.store());
-    assert_eq!(after.charter(), None);
+    assert_eq!(after.configuration(), None);
 }
 
 #[tokio::test]
-async fn a_flush_takes_the_vote_at_once() {
+async fn a_flushed_member_has_no_vote() {
     let redis = Redis::start().await;
     let backend = connect(&redis.url()).await.unwrap();
-    let before = enlist(&backend).await;
-    vote(&backend).await.unwrap();
+    let before = join(&backend).await;
+    send_vote(&backend).await.unwrap();
 
     redis.command(&["FLUSHALL"]).await;
 
     assert_has_no_vote(&backend).await;
-    // The identity that was lost does not come back by an enlistment that was for it.
-    let late = Enlistment::new(before.store(), charter()).with_floor(1 << 52);
-    let after = backend.enlist(&late).await.unwrap();
+    // A join request with the lost identity does not restore this identity.
+    let late = JoinRequest::new(before.store(), configuration()).with_min_token(1 << 52);
+    let after = backend.join(&late).await.unwrap();
     assert_ne!(after.store(), before.store());
-    assert_eq!((after.charter(), after.floor()), (None, 0));
+    assert_eq!((after.configuration(), after.min_token()), (None, 0));
     assert_has_no_vote(&backend).await;
 }
 
 #[tokio::test]
-async fn a_member_without_its_floor_has_no_vote() {
+async fn a_member_without_its_minimum_token_has_no_vote() {
     let redis = Redis::start().await;
     let backend = connect(&redis.url()).await.unwrap();
-    let before = enlist(&backend).await;
+    let before = join(&backend).await;
 
     redis.command(&["DEL", "lock:~floor"]).await;
 
     assert_has_no_vote(&backend).await;
     assert_eq!(redis.command(&["GET", "lock:vote"]).await, "$-1");
-    assert_ne!(standing(&backend).await.store(), before.store());
+    assert_ne!(status(&backend).await.store(), before.store());
 }
 
 #[tokio::test]
-async fn tokens_with_and_without_a_charter_are_in_one_order() {
+async fn tokens_of_votes_and_of_other_claims_increase_together() {
     let redis = Redis::start().await;
     let backend = connect(&redis.url()).await.unwrap();
-    let floor = enlist(&backend).await.floor() + (1 << 52);
-    let raised = Enlistment::new(standing(&backend).await.store(), charter()).with_floor(floor);
+    let min_token = join(&backend).await.min_token() + (1 << 52);
+    let store = status(&backend).await.store();
+    let request = JoinRequest::new(store, configuration()).with_min_token(min_token);
     let held = lease("held");
-    let mut last = attempt(&backend, &Claim::new(held.clone())).await.unwrap().token();
-    assert_eq!(backend.enlist(&raised).await.unwrap().floor(), floor);
+    let claim = Claim::new(held.clone());
+    let mut last = granted(backend.acquire(&claim).await.unwrap()).token();
+    assert_eq!(backend.join(&request).await.unwrap().min_token(), min_token);
 
-    for claim in [claim(&held), Claim::new(held.clone()), claim(&held)] {
-        let grant = attempt(&backend, &claim.with_spare_tokens(1_000)).await.unwrap();
+    let claim = claim.with_spare_tokens(1_000);
+    for is_vote in [true, false, true] {
+        let attempt = if is_vote {
+            backend.vote(&Vote::new(claim.clone(), configuration())).await
+        } else {
+            backend.acquire(&claim).await
+        };
+        let grant = granted(attempt.unwrap());
 
         assert!(grant.token() > last, "{} after {last}", grant.token());
         last = grant.token() + u64::from(grant.spare_tokens());
-        assert!(last > floor);
+        assert!(last > min_token);
     }
 
     last += 1_000_000;
-    assert_eq!(backend.renew(&held.clone().with_floor(last)).await.unwrap(), Renewal::Renewed);
-    let without = attempt(&backend, &Claim::new(held)).await.unwrap().token();
-    assert!(without > last, "{without} after the floor {last}");
-    let of_another_key = attempt(&backend, &claim(&lease("other"))).await.unwrap();
-    assert!(of_another_key.token() > last);
-    assert!(standing(&backend).await.floor() >= of_another_key.token());
+    assert_eq!(backend.raise(&held, last).await.unwrap(), Renewal::Renewed);
+    let of_claim = granted(backend.acquire(&Claim::new(held)).await.unwrap()).token();
+    assert!(of_claim > last, "{of_claim} after the minimum token {last}");
+    let of_another_key = granted(backend.vote(&vote(&lease("other"))).await.unwrap()).token();
+    assert!(of_another_key > last);
+    assert!(status(&backend).await.min_token() >= of_another_key);
 }
 
-/// Makes each request that only members answer.
+/// Sends one request of each type that only members support.
 async fn all_operations(backend: &Backend) -> Result<(), Error> {
-    let id = backend.standing(StoreId::new()).await?.store();
-    backend.enlist(&Enlistment::new(id, charter())).await?;
-    let token = vote(backend).await?.token();
-    backend.renew(&lease("vote").with_floor(token)).await.map(drop)
+    let id = backend.status(StoreId::new()).await?.store();
+    backend.join(&JoinRequest::new(id, configuration())).await?;
+    let token = send_vote(backend).await?.token();
+    backend.raise(&lease("vote"), token).await.map(drop)
 }
 
 async fn redis_with(rights: &str, default_user: &str) -> (Redis, Backend) {
@@ -218,7 +228,7 @@ async fn redis_with(rights: &str, default_user: &str) -> (Redis, Backend) {
 }
 
 #[tokio::test]
-async fn a_member_takes_rights_of_its_own() {
+async fn a_member_requires_additional_permissions() {
     for right in OF_MEMBERS.split(' ') {
         let (_redis, backend) =
             redis_with(&OF_MEMBERS.replace(right, ""), "user default off").await;
@@ -228,8 +238,8 @@ async fn a_member_takes_rights_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_member_that_may_not_tell_its_settings_is_not_durable() {
-    // As the default user, a server executes the scripts in its file.
+async fn a_member_that_cannot_read_its_settings_is_not_durable() {
+    // A server runs the scripts in its append-only file as the default user.
     const OFF: &str = "user default off ~* &* +@all";
     let of_all = format!("{OF_MEMBERS} {OF_DURABLE_MEMBERS}");
     for (rights, default_user, keeps_its_vote) in [
@@ -239,57 +249,60 @@ async fn a_member_that_may_not_tell_its_settings_is_not_durable() {
     ] {
         let (mut redis, backend) = redis_with(rights, default_user).await;
         all_operations(&backend).await.unwrap();
-        let before = standing(&backend).await;
+        let before = status(&backend).await;
 
         start_again(&mut redis, &backend).await;
 
-        let after = standing(&backend).await;
+        let after = status(&backend).await;
         assert_eq!(after.store() == before.store(), keeps_its_vote, "with {rights}");
     }
 }
 
 #[tokio::test]
-async fn a_server_that_skips_scripts_in_its_file_is_not_durable() {
+async fn a_server_that_skips_scripts_in_its_append_only_file_is_not_durable() {
     let all = format!("{OF_MEMBERS} {OF_DURABLE_MEMBERS}");
     let default_user = "user default on nopass ~* &* +ping +bgrewriteaof +info";
     let (mut redis, backend) = redis_with(&all, default_user).await;
-    let before = enlist(&backend).await;
-    // The identity moves to the picture at the beginning of the file, and votes go behind that.
+    let before = join(&backend).await;
+    // After the rewrite, the identity is in the snapshot at the beginning of the file, and the vote
+    // follows the snapshot.
     redis.command(&["BGREWRITEAOF"]).await;
-    until("the file is written anew", async || {
+    until("the file is rewritten", async || {
         let state = redis.command(&["INFO", "persistence"]).await;
         let is_over = ["aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0"];
         is_over.iter().all(|it| state.contains(it))
             && !state.contains("aof_last_rewrite_time_sec:-1")
     })
     .await;
-    let token = vote(&backend).await.unwrap().token();
+    let token = send_vote(&backend).await.unwrap().token();
 
     start_again(&mut redis, &backend).await;
 
-    let after = standing(&backend).await;
+    let after = status(&backend).await;
     let version = redis.command(&["INFO", "server"]).await;
     let [redis_6, valkey_9] =
         ["redis_version:6.", "valkey_version:9."].map(|it| version.contains(it));
-    // The backend trusts the file of Redis 6 only. Valkey 9.1 does not skip scripts either.
+    // The backend relies only on the file of Redis 6, although Valkey 9.1 does not skip scripts
+    // either.
     assert_eq!(after.store() == before.store(), redis_6);
-    assert_eq!(after.floor() >= token, redis_6 || valkey_9);
+    assert_eq!(after.min_token() >= token, redis_6 || valkey_9);
 }
 
 #[tokio::test]
-async fn only_mutexes_of_a_single_server_are_granted_under_a_charter() {
+async fn only_a_single_server_is_a_member_and_grants_only_mutexes() {
     let lazily = |url: &str| Backend::connect_lazily(Config::from_url(url).unwrap());
     let single = lazily("redis://127.0.0.1:1");
-    assert!(single.capabilities().supports(Feature::Membership));
-    let units = lease("job").with_share(Share::Units { units: 1, limit: 2 });
+    assert!(single.member().is_some());
+    let permit = lease("job").with_mode(Mode::Units { units: 1, limit: 2 });
     let unsupported = |error: Error| assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
 
-    unsupported(single.try_acquire(&claim(&units)).await.unwrap_err());
-    unsupported(single.try_acquire_all(&[claim(&lease("job"))]).await.unwrap_err());
+    unsupported(single.vote(&vote(&permit)).await.unwrap_err());
+    unsupported(single.raise(&permit, 1).await.unwrap_err());
     for url in ["redis-sentinel://127.0.0.1:1/name", "redis-cluster://127.0.0.1:1"] {
         let several = lazily(url);
-        assert!(!several.capabilities().supports(Feature::Membership));
-        unsupported(several.try_acquire(&claim(&lease("job"))).await.unwrap_err());
-        unsupported(several.standing(StoreId::new()).await.unwrap_err());
+        assert!(several.member().is_none());
+        unsupported(several.vote(&vote(&lease("job"))).await.unwrap_err());
+        unsupported(several.raise(&lease("job"), 1).await.unwrap_err());
+        unsupported(several.status(StoreId::new()).await.unwrap_err());
     }
 }

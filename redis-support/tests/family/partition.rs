@@ -7,7 +7,7 @@ use std::time::Duration;
 use leasehold_conformance::stalls::{Measured, Stalls, measure};
 use leasehold_core::{Error, ErrorKind, LockClient, LockGuard, LockOptions};
 use leasehold_testbed::{
-    ClusterOptions, FaultProxy, RedisCluster, RedisSentinel, SentinelOptions, Weather, until,
+    ClusterOptions, FaultProxy, NetworkFault, RedisCluster, RedisSentinel, SentinelOptions, until,
 };
 use tokio::time::{Instant, timeout};
 
@@ -51,7 +51,7 @@ impl Ways {
     }
 
     fn cut(&self) {
-        self.0.iter().for_each(|proxy| proxy.set_weather(Weather::BlackHole));
+        self.0.iter().for_each(|proxy| proxy.set_network_fault(NetworkFault::BlackHole));
     }
 }
 
@@ -132,7 +132,7 @@ mod with_sentinel {
         ways.cut();
         let mutex = inside.mutex("new").unwrap();
         until("nothing is granted", async || mutex.try_lock().await.is_err()).await;
-        ways.0.iter().for_each(|proxy| proxy.set_weather(Weather::Fair));
+        ways.0.iter().for_each(|proxy| proxy.set_network_fault(NetworkFault::None));
 
         until("locks are granted", async || mutex.try_lock().await.is_ok()).await;
         guard.extend(LONG).await.unwrap();

@@ -1,8 +1,10 @@
-//! Grants that replicas must have acknowledged.
+//! Tests of grants that wait for acknowledgements of replicas.
 
 use std::time::Duration;
 
-use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Release, Renewal};
+use leasehold_core::backend::{
+    Attempt, Claim, Lease, LockBackend, Release, Renewal, StoreAdmin as _,
+};
 use leasehold_core::{Error, ErrorKind, LockClient, LockKey, LockOptions};
 use leasehold_testbed::{RedisCluster, RedisSentinel, SentinelOptions, until};
 use tokio::time::{Instant, timeout};
@@ -13,7 +15,7 @@ use crate::Backend;
 const LONG: Duration = Duration::from_secs(60);
 const PATIENCE: Duration = Duration::from_millis(300);
 
-/// A primary, replicas, and sentinels that do not mind if one of them hangs.
+/// Starts a primary, replicas, and sentinels that do not replace a server that stops responding.
 async fn sentinels(replicas: usize) -> RedisSentinel {
     SentinelOptions::new().replicas(replicas).down_after(LONG).start().await
 }
@@ -32,13 +34,14 @@ fn claim(name: &str) -> Claim {
 }
 
 async fn is_granted(backend: &Backend, claim: &Claim) -> bool {
-    matches!(backend.try_acquire(claim).await.unwrap(), Attempt::Granted(_))
+    matches!(backend.acquire(claim).await.unwrap(), Attempt::Granted(_))
 }
 
-/// A grant fails in time, says how many replicas there were, and leaves nothing.
+/// Checks that an acquisition fails in time with the number of replicas in its error, and does not
+/// leave a lease.
 async fn fails(backend: &Backend, name: &str, told: &str) {
     let (claim, start) = (claim(name), Instant::now());
-    let error = backend.try_acquire(&claim).await.unwrap_err();
+    let error = backend.acquire(&claim).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::NotWritable, "{error}");
     assert!(error.to_string().contains(told), "{error}");
@@ -47,11 +50,12 @@ async fn fails(backend: &Backend, name: &str, told: &str) {
     assert_eq!(backend.release(claim.lease()).await.unwrap(), Release::NotHeld);
 }
 
-/// Acquires and releases until that is acknowledged: a replica that has just come up has much to catch up with.
+/// Acquires and releases until replicas acknowledge a grant, because a new replica first has to
+/// copy all data.
 async fn until_acknowledged(backend: &Backend, name: &str) {
     until("it is acknowledged", async || {
         let claim = claim(name);
-        let attempt = backend.try_acquire(&claim).await;
+        let attempt = backend.acquire(&claim).await;
         let released = backend.release(claim.lease()).await;
         released.is_ok() && matches!(attempt, Ok(Attempt::Granted(_)))
     })

@@ -1,16 +1,19 @@
-//! A release keeps a mutex for the first waiter and notifies that waiter alone. The waiter then acquires the mutex.
+//! Tests of reservations. A release reserves a mutex for the first waiter and notifies only this
+//! waiter, which then acquires the mutex.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use leasehold_core::admin::Inspection;
-use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Patience, Release};
+use leasehold_core::backend::{
+    Attempt, Claim, Lease, LockBackend, Patience, Release, StoreAdmin as _,
+};
 use leasehold_core::clock::ManualClock;
 use leasehold_core::{
     LeaseState, LockClient, LockGuard, LockKey, LockOptions, LossReason, RenewalMode,
 };
-use leasehold_testbed::{FaultProxy, Pace, Redis, RedisOptions, Weather, patiently, until};
+use leasehold_testbed::{FaultProxy, NetworkFault, Pace, Redis, RedisOptions, patiently, until};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
@@ -27,17 +30,17 @@ async fn client(redis: &Redis) -> LockClient<Backend> {
     LockClient::new(connect(&redis.url()).await.unwrap())
 }
 
-/// Has the server know the scripts, so that each runs once.
+/// Loads the scripts into the server, so that each later request runs one script.
 async fn know_scripts(client: &LockClient<Backend>) {
     lock(client, "warm").await.release().await.unwrap();
 }
 
-/// Waits for `job`, and has been told that others hold it.
+/// Starts a waiter for `job`, and returns after its first attempt was refused.
 async fn in_line(redis: &Redis, client: &LockClient<Backend>) -> JoinHandle<LockGuard> {
     let scripts = scripts_run(redis).await;
     let waits = waiting(client, "job");
     until("it waits", async || scripts_run(redis).await > scripts).await;
-    // The server has answered it before this.
+    // The server replies to this request after its reply to the waiter.
     client.backend().inspect(&key()).await.unwrap();
     waits
 }
@@ -50,7 +53,8 @@ async fn served(waits: JoinHandle<LockGuard>) -> LockGuard {
     timeout(SOON, waits).await.expect("it is its turn").unwrap()
 }
 
-/// Hands a lock over between two clients, and checks that so many scripts run for each.
+/// Passes a lock back and forth between two clients, and checks how many scripts run for each
+/// acquisition.
 async fn assert_each_takes(scripts: u64, redis: &Redis, clients: &[LockClient<Backend>; 2]) {
     know_scripts(&clients[0]).await;
     let mut guard = lock(&clients[0], "job").await;
@@ -68,13 +72,13 @@ async fn assert_each_takes(scripts: u64, redis: &Redis, clients: &[LockClient<Ba
     assert_nothing_is_left(redis).await;
 }
 
-/// A server on which no time passes until a test advances its clock.
+/// Starts a server whose clock only advances when a test advances it.
 async fn still_server() -> Redis {
     RedisOptions::new().clock(Pace::Still).start().await
 }
 
 async fn still_client(redis: &Redis) -> LockClient<Backend> {
-    // The clock never advances, so no lease is renewed.
+    // The client's clock never advances, so it does not renew leases.
     let clock = ManualClock::new();
     let config = Config::from_url(&patiently(&redis.url())).unwrap().clock(clock.clone());
     let backend = Backend::connect_with(config).await.unwrap();
@@ -89,7 +93,7 @@ async fn take_a_release_and_an_attempt() {
     assert_each_takes(2, &redis, &clients).await;
 }
 
-/// The waiter may be dead, and the server may not know it.
+/// The waiter may have crashed without the server noticing.
 #[tokio::test]
 async fn to_waiters_that_do_not_answer_end_with_the_reservation() {
     let redis = still_server().await;
@@ -98,14 +102,14 @@ async fn to_waiters_that_do_not_answer_end_with_the_reservation() {
     let (holding, stops) = (holding.backend(), stops.backend());
     let (holder, stopped) = (Claim::new(kept("job")), Claim::new(kept("job")));
     let stopped = stopped.with_patience(Patience::Waits);
-    holding.try_acquire(&holder).await.unwrap();
-    stops.try_acquire(&stopped).await.unwrap();
+    holding.acquire(&holder).await.unwrap();
+    stops.acquire(&stopped).await.unwrap();
 
     holding.release(holder.lease()).await.unwrap();
 
     let is_free = async || {
         let next = Claim::new(kept("job"));
-        matches!(holding.try_acquire(&next).await.unwrap(), Attempt::Granted(_))
+        matches!(holding.acquire(&next).await.unwrap(), Attempt::Granted(_))
     };
     redis.clock().advance(Patience::RESERVATION - MS);
     assert!(!is_free().await);
@@ -116,7 +120,7 @@ async fn to_waiters_that_do_not_answer_end_with_the_reservation() {
 #[tokio::test]
 async fn to_leases_that_are_not_renewed_take_a_release_and_an_attempt() {
     let redis = Redis::start().await;
-    // Renewals are requests, too.
+    // Renewals would change the number of requests.
     let unrenewed = LockOptions::new().ttl(LONG).renewal(RenewalMode::Off);
     let client = async || {
         let backend = connect(&redis.url()).await.unwrap();
@@ -144,14 +148,14 @@ async fn lead_to_leases_of_the_whole_ttl() {
 
 #[tokio::test]
 async fn leave_the_key_at_no_time_to_others() {
-    // The key is kept for a moment only, and on this clock no moment passes.
+    // The reservation is short, but cannot expire because the clock does not advance.
     let redis = still_server().await;
     let backend = async || connect(&redis.url()).await.unwrap();
     let (holding, waiting) = (backend().await, backend().await);
     let lease = || Lease::new(&key(), SOON * 10);
     let (holder, next) = (lease(), Claim::new(lease()).with_patience(Patience::Waits));
-    holding.try_acquire(&Claim::new(holder.clone())).await.unwrap();
-    let attempt = waiting.try_acquire(&next).await.unwrap();
+    holding.acquire(&Claim::new(holder.clone())).await.unwrap();
+    let attempt = waiting.acquire(&next).await.unwrap();
     assert!(matches!(attempt, Attempt::Held(_)), "{attempt:?}");
 
     holding.release(&holder).await.unwrap();
@@ -170,9 +174,9 @@ async fn are_not_made_by_a_full_server_and_the_key_is_free() {
     let backend = async || connect(&redis.url()).await.unwrap();
     let (holding, waiting) = (backend().await, backend().await);
     let (holder, next) = (Lease::new(&key(), LONG), Lease::new(&key(), LONG));
-    holding.try_acquire(&Claim::new(holder.clone())).await.unwrap();
+    holding.acquire(&Claim::new(holder.clone())).await.unwrap();
     let next = Claim::new(next).with_patience(Patience::Waits);
-    let attempt = waiting.try_acquire(&next).await.unwrap();
+    let attempt = waiting.acquire(&next).await.unwrap();
     assert!(matches!(attempt, Attempt::Held(_)), "{attempt:?}");
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
 
@@ -214,11 +218,13 @@ async fn are_lost_like_others() {
     assert_eq!(guard.state(), LeaseState::Lost(LossReason::Vanished));
 }
 
-/// Reservations and answers may be lost and waiters may give up: there is one holder at a time, and tokens increase.
+/// Even if notifications and replies are lost and waiters give up, there is only one holder at a
+/// time, and tokens increase.
 #[tokio::test]
 async fn overlap_at_no_time_though_connections_break() {
     const CLIENTS: usize = 5;
-    const BAD: [Weather; 3] = [Weather::Reset, Weather::BlackHole, Weather::HoldReplies];
+    const BAD: [NetworkFault; 3] =
+        [NetworkFault::Reset, NetworkFault::BlackHole, NetworkFault::HoldReplies];
 
     let redis = Redis::start().await;
     let (is_over, inside) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -243,7 +249,8 @@ async fn overlap_at_no_time_though_connections_break() {
                 sleep(Duration::from_millis(1)).await;
                 assert!(guard.is_held());
                 inside.store(false, Ordering::SeqCst);
-                // It is released in the background if that is not known.
+                // If the outcome of the release is unknown, the client releases the lease again in
+                // the background.
                 drop(guard.release().await);
                 locked += 1;
             }
@@ -252,9 +259,9 @@ async fn overlap_at_no_time_though_connections_break() {
     }
 
     for (n, proxy) in proxies.iter().cycle().take(60).enumerate() {
-        proxy.set_weather(BAD[n % BAD.len()]);
+        proxy.set_network_fault(BAD[n % BAD.len()]);
         sleep(Duration::from_millis(20)).await;
-        proxy.set_weather(Weather::Fair);
+        proxy.set_network_fault(NetworkFault::None);
     }
     is_over.store(true, Ordering::SeqCst);
 

@@ -1,4 +1,4 @@
-//! Tests of Sentinel: the servers that say where the primary is.
+//! Tests of Sentinel, whose servers report the address of the primary.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ async fn that_are_gone_leave_the_server_unconfirmed_until_they_are_back() {
     let mutex = client.mutex("other").unwrap();
     until("locks are refused", async || {
         let refused = mutex.try_lock().await.map(drop).err();
-        // The first of these calls may have been under way.
+        // The first calls may still succeed.
         refused.is_some_and(|error| Error::from(error).kind() == ErrorKind::Unavailable)
     })
     .await;
@@ -110,14 +110,14 @@ async fn that_tell_nothing_unasked_are_asked_again_in_time() {
     let redis = RedisSentinel::start().await;
     let backend = connect(&format!("{}?protocol=resp2", redis.url())).await.unwrap();
     let claim = |name: &str| Claim::new(Lease::new(&LockKey::new(name).unwrap(), LONG));
-    backend.try_acquire(&claim("before")).await.unwrap();
+    backend.acquire(&claim("before")).await.unwrap();
     let old = redis.primary().await;
 
     redis.failover().await;
 
     until("the new primary is asked", async || {
         let name = format!("job-{}", fastrand::u32(..));
-        drop(backend.try_acquire(&claim(&name)).await);
+        drop(backend.acquire(&claim(&name)).await);
         let key = format!("lock:{name}");
         redis.command(1 - old, &["EXISTS", &key]).await == ":1"
     })

@@ -1,9 +1,11 @@
-//! Several mutexes by one request.
+//! Tests of requests that acquire several mutexes together.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use leasehold_core::backend::{AttemptAll, Claim, Lease, LockBackend, Renewal, Share};
+use leasehold_core::backend::{
+    AttemptAll, Claim, Lease, LockBackend, Mode, Renewal, StoreAdmin as _, Subject,
+};
 use leasehold_core::{ErrorKind, LockClient, LockKey, MultiGuard, TryLockError};
 use leasehold_redis_support::{Call, Layout};
 use leasehold_testbed::{Redis, RedisOptions};
@@ -26,11 +28,11 @@ fn claims(keys: &[&str]) -> Vec<Claim> {
 }
 
 async fn kind_of_failure(backend: &Backend) -> (ErrorKind, String) {
-    let error = backend.try_acquire_all(&claims(&KEYS)).await.unwrap_err();
+    let error = backend.acquire_all(&claims(&KEYS)).await.unwrap_err();
     (error.kind(), error.key().unwrap().to_string())
 }
 
-/// All names in the server, the scripts' counters and news excepted.
+/// Returns all keys in the server, except token counters and notification keys.
 async fn names(redis: &Redis) -> Vec<String> {
     let keys = redis.command(&["KEYS", "*"]).await;
     let keys = keys.lines().filter(|line| line.starts_with("lock:"));
@@ -49,7 +51,7 @@ async fn a_multi_lock_that_is_free_is_one_request() {
     let client = LockClient::new(backend(&redis).await);
     for (count, expected) in [(2, 1), (10, 1), (64, 1), (65, 65)] {
         let keys: Vec<String> = (0..count).map(|n| format!("{n:02}")).collect();
-        // Once for the server to know the scripts.
+        // The first request loads the scripts into the server.
         lock(&client, &keys).await.release().await.unwrap();
         let before = scripts_run(&redis).await;
 
@@ -83,11 +85,11 @@ async fn holders_are_told_at_once_that_they_are_asked_back() {
     let redis = Redis::start().await;
     let (backend, other) = (backend(&redis).await, backend(&redis).await);
     let claims = claims(&KEYS);
-    let attempt = backend.try_acquire_all(&claims).await.unwrap();
+    let attempt = backend.acquire_all(&claims).await.unwrap();
     assert!(matches!(attempt, AttemptAll::Granted(_)), "{attempt:?}");
 
     for claim in &claims {
-        let mut news = backend.watch_lease(claim.lease());
+        let mut news = backend.watch(Subject::Lease(claim.lease()));
         other.request_revocation(claim.key(), None).await.unwrap();
 
         timeout(LONG, news.changed()).await.expect("there is news of it");
@@ -106,9 +108,9 @@ async fn locks_of_several_kinds_are_taken_one_after_the_other() {
 
     assert_eq!(guard.guards().len(), 3);
     guard.release().await.unwrap();
-    let units = Lease::new(&LockKey::new("b").unwrap(), LONG).with_share(Share::READER);
+    let units = Lease::new(&LockKey::new("b").unwrap(), LONG).with_mode(Mode::READER);
     let mixed = [claims(&["a"]).remove(0), Claim::new(units)];
-    let error = client.backend().try_acquire_all(&mixed).await.unwrap_err();
+    let error = client.backend().acquire_all(&mixed).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert_eq!(names(&redis).await, Vec::<String>::new());
 }
@@ -119,14 +121,14 @@ async fn requests_together_write_the_same_as_single_ones() {
     let backend = backend(&redis).await;
     let claims = claims(&KEYS);
     for claim in &claims {
-        // A holder was asked to finish, and has gone.
+        // An earlier holder received a revocation request and has released its lease.
         let before = Lease::new(claim.key(), LONG);
-        backend.try_acquire(&Claim::new(before.clone())).await.unwrap();
+        backend.acquire(&Claim::new(before.clone())).await.unwrap();
         backend.request_revocation(claim.key(), None).await.unwrap();
         backend.release(&before).await.unwrap();
     }
 
-    let granted = backend.try_acquire_all(&claims).await.unwrap();
+    let granted = backend.acquire_all(&claims).await.unwrap();
 
     let AttemptAll::Granted(grants) = granted else { panic!("{granted:?}") };
     for (claim, grant) in claims.iter().zip(grants) {
@@ -153,7 +155,7 @@ async fn a_full_server_grants_none() {
     assert_eq!(names(&redis).await, Vec::<String>::new());
 
     redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
-    let granted = backend.try_acquire_all(&claims(&KEYS)).await.unwrap();
+    let granted = backend.acquire_all(&claims(&KEYS)).await.unwrap();
     assert!(matches!(granted, AttemptAll::Granted(_)));
 }
 
@@ -174,7 +176,7 @@ async fn a_fence_that_is_no_number_grants_none() {
         let redis = Redis::start().await;
         let backend = backend(&redis).await;
         let claim = claims(&[key]).remove(0);
-        backend.try_acquire(&claim).await.unwrap();
+        backend.acquire(&claim).await.unwrap();
         backend.release(claim.lease()).await.unwrap();
         let fences = redis.command(&["KEYS", "*~fence*"]).await;
         let fence = fences.lines().find(|line| line.starts_with("lock:")).unwrap();
@@ -235,7 +237,7 @@ async fn locks_that_share_a_fence_have_tokens_of_their_own() {
         .find_map(|name| names_by_fence.insert(fence(&name), name.clone()).map(|one| (one, name)))
         .unwrap();
 
-    let granted = backend.try_acquire_all(&claims(&[&one, &other])).await.unwrap();
+    let granted = backend.acquire_all(&claims(&[&one, &other])).await.unwrap();
 
     let AttemptAll::Granted(grants) = granted else { panic!("{granted:?}") };
     assert!(grants[1].token() > grants[0].token(), "{grants:?}");

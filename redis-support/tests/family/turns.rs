@@ -1,4 +1,4 @@
-//! Claims that wait are served in turn, and a release wakes no more of them than it must.
+//! Tests of the order in which waiting claims are served, and of how many claims a release wakes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,14 +31,14 @@ fn waits() -> Claim {
 }
 
 async fn refusal(backend: &Backend, claim: &Claim) -> Contention {
-    match backend.try_acquire(claim).await.unwrap() {
+    match backend.acquire(claim).await.unwrap() {
         Attempt::Granted(grant) => panic!("{grant:?}"),
         Attempt::Held(contention) => contention,
     }
 }
 
 async fn is_granted(backend: &Backend, claim: &Claim) -> bool {
-    matches!(backend.try_acquire(claim).await.unwrap(), Attempt::Granted(_))
+    matches!(backend.acquire(claim).await.unwrap(), Attempt::Granted(_))
 }
 
 #[tokio::test]
@@ -67,13 +67,13 @@ async fn come_before_the_last_holder() {
     assert_nothing_is_left(&redis).await;
 }
 
-/// Two claims in line behind a third, which is to be released: the connection of the first has ended.
+/// Queues two claims behind a holder. The connection of the first queued claim has ended.
 async fn behind_the_dead(redis: &Redis, url: &str, next: &Backend) -> (Claim, Claim) {
     let dying = connect(url).await.unwrap();
     let (holder, dead, second) = (claim(), waits(), waits());
     assert!(is_granted(next, &holder).await);
     for (backend, claim) in [(&dying, &dead), (next, &second)] {
-        assert_eq!(refusal(backend, claim).await.place(), Some(SOON));
+        assert_eq!(refusal(backend, claim).await.queue_entry(), Some(SOON));
     }
     let clients = async || redis.command(&["CLIENT", "LIST"]).await.lines().count();
     let before = clients().await;
@@ -82,18 +82,19 @@ async fn behind_the_dead(redis: &Redis, url: &str, next: &Backend) -> (Claim, Cl
     (holder, second)
 }
 
-/// Releases `holder`. Tells whether `claim` is refused once more, for the sake of another before it, and has its turn when it is told to look.
+/// Releases `holder`. Returns whether `claim` is refused once more because of a claim ahead of it,
+/// and is granted at the time when the refusal asks for a retry.
 async fn is_granted_when_told(backend: &Backend, holder: &Claim, claim: &Claim) -> bool {
     let released_at = Instant::now();
     assert_eq!(backend.release(holder.lease()).await.unwrap(), Release::Released);
-    let contention = match backend.try_acquire(claim).await.unwrap() {
-        // This machine stood still for longer than the key is kept.
+    let contention = match backend.acquire(claim).await.unwrap() {
+        // This machine stalled for longer than the reservation.
         Attempt::Granted(_) => return released_at.elapsed() >= Patience::RESERVATION,
         Attempt::Held(contention) => contention,
     };
     let left = contention.retry_after().expect("it is told when to look");
     assert!(left <= Patience::RESERVATION, "{left:?}");
-    // The server counts whole milliseconds, of its own clock, so this waits in real time.
+    // The server counts whole milliseconds of its own clock, so the test waits in real time.
     sleep(left + Duration::from_millis(2)).await;
     is_granted(backend, claim).await
 }
@@ -122,7 +123,7 @@ async fn do_not_wait_for_the_dead() {
 #[tokio::test]
 async fn wait_briefly_for_a_waiter_that_is_stopped() {
     let redis = Redis::start().await;
-    // Its connection stands, and no caller asks.
+    // The connection of the waiter is open, but its caller does not retry.
     let (stopped, backend) = (backend(&redis).await, backend(&redis).await);
     let (holder, stops, next) = (claim(), waits(), waits());
     assert!(is_granted(&backend, &holder).await);
@@ -143,10 +144,10 @@ async fn have_a_place_no_longer_than_their_ttl() {
 
     let waits = Claim::new(short).with_patience(Patience::Waits);
 
-    assert_eq!(refusal(&backend, &waits).await.place(), Some(SHORT));
+    assert_eq!(refusal(&backend, &waits).await.queue_entry(), Some(SHORT));
 }
 
-/// At the front and far back in it.
+/// The claim is tested at the front and far back in the queue.
 #[tokio::test]
 async fn keep_the_queue_for_as_long_as_their_places() {
     const LEFT: &str = "
@@ -234,17 +235,18 @@ async fn are_let_in_where_there_is_no_memory_for_places() {
     assert!(is_granted(&backend, &holder).await);
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
 
-    assert_eq!(refusal(&backend, &other).await.place(), None);
+    assert_eq!(refusal(&backend, &other).await.queue_entry(), None);
     backend.release(holder.lease()).await.unwrap();
     redis.command(&["CONFIG", "SET", "maxmemory", "0"]).await;
 
     assert!(is_granted(&backend, &other).await);
 }
 
-/// A kind of lock that clients take in turn, and the guard of its first holder.
+/// Waits for one type of lock and returns the guard.
 type Take = fn(LockClient<Backend>) -> BoxFuture<'static, LockGuard>;
 
-/// Has `clients` wait while the first guard is held, each served once in turn, and counts the scripts of a client.
+/// Starts `clients` that wait while the first guard is held, until each has been served once.
+/// Returns the number of scripts per client.
 async fn scripts_per_client(
     clients: &[LockClient<Backend>],
     redis: &Redis,
@@ -293,7 +295,8 @@ fn writer(client: LockClient<Backend>) -> BoxFuture<'static, LockGuard> {
     })
 }
 
-/// If all were woken by each release, each would look as often as there are others before it: half as often as there are clients.
+/// If each release woke all clients, each client would retry once for each client ahead of it,
+/// which is half the number of clients on average.
 const FEW: usize = 8;
 const WAITERS: usize = 40;
 
@@ -333,7 +336,7 @@ async fn of_one_process_are_not_all_woken_by_a_release() {
     }
 }
 
-/// Has clients take turns for as long as `until` takes, and counts the turns.
+/// Lets clients acquire the lock in turn until `until` completes, and counts the acquisitions.
 async fn turns_while(url: &str, until: impl Future<Output = ()>) -> usize {
     let turns = Arc::new(AtomicUsize::new(0));
     let mut clients = JoinSet::new();

@@ -1,10 +1,10 @@
-//! Semaphores, readers and writers, and queues, as they lie in the server.
+//! Tests of the keys in the server for semaphores, read-write locks and queues.
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::backend::{
-    Attempt, Claim, Lease, LockBackend, Patience, Release, Renewal, Share,
+    Attempt, Claim, Lease, LockBackend, Mode, Patience, Release, Renewal, StoreAdmin as _,
 };
 use leasehold_core::{ErrorKind, LockClient, LockKey};
 use leasehold_testbed::{Pace, Redis, RedisOptions};
@@ -17,16 +17,16 @@ const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_secs(2);
 
 async fn backend(redis: &Redis) -> Backend {
-    // Some tests ask for a thousand things at once, on a machine that is busy.
+    // Some tests send a thousand requests at the same time, on a busy machine.
     connect(&redis.url()).await.unwrap()
 }
 
 fn permits(units: u32, limit: u32) -> Lease {
-    Lease::new(&LockKey::new("job").unwrap(), LONG).with_share(Share::Units { units, limit })
+    Lease::new(&LockKey::new("job").unwrap(), LONG).with_mode(Mode::Units { units, limit })
 }
 
 async fn is_granted(backend: &Backend, claim: &Claim) -> bool {
-    matches!(backend.try_acquire(claim).await.unwrap(), Attempt::Granted(_))
+    matches!(backend.acquire(claim).await.unwrap(), Attempt::Granted(_))
 }
 
 async fn grant(backend: &Backend, lease: &Lease) {
@@ -37,7 +37,7 @@ fn queued(lease: &Lease) -> Claim {
     Claim::new(lease.clone()).with_patience(Patience::Queues(LONG))
 }
 
-/// All names in the server, the scripts' counters and news excepted.
+/// Returns all keys in the server, except token counters and notification keys.
 async fn names(redis: &Redis) -> Vec<String> {
     let keys = redis.command(&["KEYS", "*"]).await;
     let keys = keys.lines().filter(|line| line.starts_with("lock:"));
@@ -100,7 +100,7 @@ async fn records_of_holders_and_waiters_go_with_them() {
     grant(&backend, &stays).await;
     assert!(!is_granted(&backend, &queued(&waits)).await);
     for _ in 0..3 {
-        // Some come and go, some die, some give up waiting, and some die waiting.
+        // One holder releases its permits and one crashes. One waiter gives up and one crashes.
         let (leaver, dies, tired) = (permits(1, 9), permits(1, 9).with_ttl(BRIEF), permits(3, 3));
         grant(&backend, &leaver).await;
         grant(&backend, &dies).await;
@@ -130,7 +130,7 @@ async fn records_of_holders_and_waiters_go_with_them() {
 async fn each_operation_is_one_request() {
     let redis = Redis::start().await;
     let backend = backend(&redis).await;
-    // Once for the server to know the scripts.
+    // The first request loads the scripts into the server.
     let (held, waits) = (permits(2, 3), permits(2, 3));
     let all = async || {
         grant(&backend, &held).await;
@@ -151,18 +151,18 @@ async fn each_operation_is_one_request() {
 async fn a_full_server_lets_units_be_renewed_and_given_back() {
     let redis = Redis::start().await;
     let backend = backend(&redis).await;
-    let writer = permits(1, 1).with_share(Share::WRITER);
-    let waits = permits(1, 1).with_share(Share::READER);
+    let writer = permits(1, 1).with_mode(Mode::WRITER);
+    let waits = permits(1, 1).with_mode(Mode::READER);
     grant(&backend, &writer).await;
     assert!(!is_granted(&backend, &queued(&waits)).await);
     redis.command(&["CONFIG", "SET", "maxmemory", "1"]).await;
 
-    let other = permits(1, 1).with_share(Share::READER);
-    let error = backend.try_acquire(&queued(&other)).await.unwrap_err();
+    let other = permits(1, 1).with_mode(Mode::READER);
+    let error = backend.acquire(&queued(&other)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
     assert_eq!(backend.renew(&writer).await.unwrap(), Renewal::Renewed);
     assert_eq!(backend.release(&waits).await.unwrap(), Release::NotHeld);
-    let downgraded = writer.clone().with_share(Share::READER);
+    let downgraded = writer.clone().with_mode(Mode::READER);
     assert_eq!(backend.renew(&downgraded).await.unwrap(), Renewal::Renewed);
     let inspection = backend.inspect(writer.key()).await.unwrap();
     assert_eq!(inspection.units(), 1);
@@ -186,7 +186,7 @@ async fn thousands_of_dead_holders_are_cleared_little_by_little() {
     let inspection = backend.inspect(permits(1, 1).key()).await.unwrap();
     assert_eq!((inspection.units(), inspection.holders().len()), (1_000, 128));
 
-    // A living one keeps the key from expiring as a whole.
+    // A lease that is still in force prevents the key from expiring.
     let client = LockClient::new(backend);
     let living = permits(1, 1_001);
     grant(client.backend(), &living).await;
@@ -204,10 +204,10 @@ async fn thousands_of_dead_holders_are_cleared_little_by_little() {
 async fn a_long_queue_keeps_its_order_and_enters_as_it_comes_near() {
     let redis = Redis::start().await;
     let backend = backend(&redis).await;
-    let writer = permits(1, 1).with_share(Share::WRITER);
+    let writer = permits(1, 1).with_mode(Mode::WRITER);
     grant(&backend, &writer).await;
     let readers: Vec<Claim> =
-        (0..300).map(|_| queued(&permits(1, 1).with_share(Share::READER))).collect();
+        (0..300).map(|_| queued(&permits(1, 1).with_mode(Mode::READER))).collect();
     for reader in &readers {
         assert!(!is_granted(&backend, reader).await);
     }
@@ -263,7 +263,7 @@ async fn a_dead_waiter_delays_the_next_by_its_patience_only_once_a_holder_has_di
     assert!(!is_granted(&backend, &dead).await);
     assert!(!is_granted(&backend, &next).await);
 
-    // No release has called up the first.
+    // No release has woken the first claim.
     redis.clock().advance(Patience::RESERVATION);
     assert!(!is_granted(&backend, &next).await, "the first came before");
     redis.clock().advance(Patience::RESERVATION);
@@ -278,7 +278,7 @@ async fn a_clock_that_goes_back_lets_no_claim_pass() {
     let (held, first, second) = (permits(1, 1), permits(1, 1), permits(1, 1));
     grant(&backend, &held).await;
     assert!(!is_granted(&backend, &queued(&first)).await);
-    // As if it had come an hour later by the server's clock.
+    // Changes the queue as if the claim had arrived one hour later by the server's clock.
     let queue = names(&redis).await.into_iter().find(|name| name.contains("~queue:")).unwrap();
     redis.command(&["ZINCRBY", &queue, "3600000000", &first.id().secret()]).await;
 

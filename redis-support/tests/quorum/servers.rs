@@ -1,11 +1,11 @@
-//! The servers of a quorum.
+//! Starts the servers of a quorum.
 
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_core::backend::{Attempt, Claim, Grant, Lease, LockBackend};
-use leasehold_core::quorum::Quorum;
 use leasehold_core::{Error, LockClient, LockKey, LockOptions};
+use leasehold_quorum::Quorum;
 use leasehold_redis::{RedisBackend, RedisConfig};
 use leasehold_testbed::{Redis, RedisOptions, until};
 
@@ -17,20 +17,20 @@ impl Servers {
         Self(join_all((0..count).map(|_| options.clone().start())).await)
     }
 
-    /// A new client. It waits for members as long as the TTL of a lease lets it.
+    /// Returns a new quorum. It waits for members for as long as the TTL of a lease allows.
     pub(crate) fn quorum(&self, max_ttl: Duration) -> Quorum<RedisBackend> {
         let members = self.0.iter().map(|redis| (redis.address(), member(&redis.url())));
         Quorum::builder(members).max_ttl(max_ttl).member_timeout(max_ttl).build().unwrap()
     }
 
-    /// A client of a quorum that is founded, whose leases have this TTL.
+    /// Establishes the quorum, and returns a client whose leases have this TTL.
     pub(crate) async fn client(&self, ttl: Duration) -> LockClient<Quorum<RedisBackend>> {
         let quorum = self.quorum(ttl);
         quorum.establish().await.unwrap();
         LockClient::builder(quorum).options(LockOptions::new().ttl(ttl)).build().unwrap()
     }
 
-    /// Waits until a server has a vote: the process that runs now, under the charter.
+    /// Waits until the current process of a server is a member of the quorum.
     pub(crate) async fn has_vote(&self, number: usize) {
         let redis = &self.0[number];
         until(format!("server {number} has a vote"), async || {
@@ -43,13 +43,13 @@ impl Servers {
         .await;
     }
 
-    /// The value of a lock's key.
+    /// Returns the value of a lock's key.
     pub(crate) async fn value(&self, number: usize, key: &str) -> String {
         self.0[number].command(&["GET", &format!("lock:{key}")]).await
     }
 }
 
-/// A member that may be down now.
+/// Returns a member, which may be down.
 pub(crate) fn member(url: &str) -> RedisBackend {
     RedisBackend::connect_lazily(RedisConfig::from_url(url).unwrap())
 }
@@ -58,12 +58,12 @@ pub(crate) fn lease(key: &str, ttl: Duration) -> Lease {
     Lease::new(&LockKey::new(key).unwrap(), ttl)
 }
 
-/// Asks once.
+/// Tries once to acquire the lease.
 pub(crate) async fn grant(
     quorum: &impl LockBackend,
     lease: &Lease,
 ) -> Result<Option<Grant>, Error> {
-    match quorum.try_acquire(&Claim::new(lease.clone())).await? {
+    match quorum.acquire(&Claim::new(lease.clone())).await? {
         Attempt::Granted(grant) => Ok(Some(grant)),
         Attempt::Held(_) => Ok(None),
     }

@@ -1,12 +1,12 @@
-//! The order of tokens, while members die, come back with their data, and come back without it.
+//! Tests of the order of tokens while members are killed and restarted with or without their data.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use leasehold_core::ErrorKind;
-use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, StoreId};
-use leasehold_core::quorum::Quorum;
+use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Member as _, StoreId};
+use leasehold_quorum::Quorum;
 use leasehold_redis::RedisBackend;
 use leasehold_testbed::{Pace, RedisOptions, until, until_some};
 use tokio::sync::Mutex;
@@ -15,13 +15,15 @@ use tokio::time::sleep;
 
 use super::servers::{Servers, grant, lease, member};
 
-/// The longest, and so a wiped member has a vote again soon.
+/// The maximum TTL. A short TTL lets a wiped member vote again soon.
 const TTL: Duration = Duration::from_secs(1);
 
-/// So far are the clocks of two members apart at least: tokens by the clock alone would go back each time that the majority is another.
+/// The minimum difference between the clocks of two members. Tokens that depended only on the
+/// clocks would decrease whenever the majority changes.
 const APART: Duration = Duration::from_secs(20);
 
-/// Servers of which each has a clock that is ahead of that before it.
+/// Starts servers whose clocks differ. The clock of each server is ahead of the clock of the
+/// previous server.
 async fn servers_apart(count: u32) -> Servers {
     let options = RedisOptions::new().append_only().clock(Pace::Running);
     let servers = Servers::start(count as usize, &options).await;
@@ -66,7 +68,7 @@ async fn tokens_increase_while_members_are_killed_restarted_and_wiped() {
     assert_eq!(back, None, "of {} grants", tokens.len());
 }
 
-/// Notes the token of each grant while the key is held.
+/// Records the token of each grant while the key is held.
 async fn lock_and_release(
     quorum: Quorum<RedisBackend>,
     tokens: Arc<Mutex<Vec<u64>>>,
@@ -83,14 +85,15 @@ async fn lock_and_release(
     }
 }
 
-/// A trace of the model against members that only wait after they lost their data: A has the votes of members 1 and 2, member 1 loses its
-/// data and returns, and B would have the votes of members 1 and 3, with a smaller token.
+/// A trace of the model that shows why it is not sufficient for members to wait after a data loss.
+/// A gets the votes of members 1 and 2. Then member 1 loses its data and returns. B would get the
+/// votes of members 1 and 3, with a smaller token.
 #[tokio::test]
 async fn a_wiped_member_needs_the_floor_of_a_majority_of_the_others() {
     let mut servers = servers_apart(3).await;
     let quorum = servers.quorum(TTL);
     quorum.establish().await.unwrap();
-    // The clock of member 2 is the one that is ahead, and member 3 does not hear of the token.
+    // The clock of member 2 is ahead, and member 3 is down when the token is granted.
     servers.0[1].clock().advance(APART * 10);
     servers.0[2].kill();
     let a = lease("job", TTL);
@@ -101,16 +104,16 @@ async fn a_wiped_member_needs_the_floor_of_a_majority_of_the_others() {
     servers.0[1].kill();
     servers.0[2].restart().await;
 
-    // The quarantine is over, and the members would give B a smaller token.
+    // After the quarantine, the members would grant a smaller token to B.
     until_some("the wait is over", async || {
-        let standing = member(&servers.0[0].url()).standing(StoreId::new()).await;
-        standing.ok().filter(|standing| standing.age() > TTL * 2)
+        let status = member(&servers.0[0].url()).status(StoreId::new()).await;
+        status.ok().filter(|status| status.age() > TTL * 2)
     })
     .await;
     for number in [0, 2] {
         let bare = member(&servers.0[number].url());
         let other = lease("other", TTL);
-        let attempt = bare.try_acquire(&Claim::new(other.clone())).await;
+        let attempt = bare.acquire(&Claim::new(other.clone())).await;
         let Attempt::Granted(grant) = attempt.unwrap() else { panic!("it is free") };
         assert!(grant.token() < of_a, "member {number} does not show anything");
         bare.release(&other).await.unwrap();
@@ -127,7 +130,7 @@ async fn a_wiped_member_needs_the_floor_of_a_majority_of_the_others() {
     assert!(granted(&b, &lease("job", TTL)).await > of_a);
 }
 
-/// The token of a grant, as soon as there is a majority.
+/// Returns the token of a grant, as soon as a majority responds.
 async fn granted(quorum: &Quorum<RedisBackend>, lease: &Lease) -> u64 {
     until_some("it is granted", async || grant(quorum, lease).await.ok().flatten()).await.token()
 }

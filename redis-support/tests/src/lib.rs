@@ -1,8 +1,10 @@
-//! The harnesses of the Redis family for the conformance suite: one server, one that sentinels name, a cluster; all behind proxies that can
-//! fail. And the [rights] that the documentation gives.
+//! Harnesses of the conformance suite for the Redis family: a single server, Sentinel and Cluster,
+//! behind proxies that inject faults. Also contains the [permissions](rights) that the
+//! documentation lists.
 //!
-//! The tests of this crate are those that each driver passes: `cargo test -p leasehold-redis-tests --test redis` runs them with the `redis`
-//! crate. A new test for all drivers is a function in `family/`.
+//! Each driver passes the tests of this crate. For example, `cargo test -p leasehold-redis-tests
+//! --test redis` runs the tests with the `redis` crate. Add a test for all drivers as a function in
+//! `family/`.
 
 pub mod rights;
 
@@ -15,22 +17,23 @@ use leasehold_core::backend::Fingerprint;
 use leasehold_core::{Description, ErrorKind, Holder, LockKey};
 use leasehold_redis_support::{Backend, Call, Config, Driver, Layout};
 use leasehold_testbed::{
-    ClusterOptions, FaultProxy, Pace, Redis, RedisCluster, RedisOptions, RedisSentinel,
-    SentinelOptions, Weather, until_some,
+    ClusterOptions, FaultProxy, NetworkFault, Pace, Redis, RedisCluster, RedisOptions,
+    RedisSentinel, SentinelOptions, until_some,
 };
 use tokio::sync::RwLock;
 
 use rights::{DOCUMENTED, OF_CLUSTERS, OF_LISTS, OF_MEMBERS};
 
-/// Several keys at once are for one server to grant, and a failover loses grants.
-pub const CLUSTER_LACKS: &[Need] = &[Need::Membership, Need::Together];
+/// A cluster cannot acquire locks together, because they may be on different servers. A cluster
+/// cannot be a member of a quorum, because a failover can lose grants.
+pub const CLUSTER_LACKS: &[Need] = &[Need::Member, Need::Together];
 
-/// All pass the suite with just the rights that are documented.
+/// Returns the ACL rule of the suite. The suite passes with only the documented permissions.
 fn user(more_rights: &str) -> String {
     format!("user locker on >secret {DOCUMENTED} {OF_LISTS} {more_rights}")
 }
 
-/// Servers that let in the suite's user alone.
+/// Returns options for servers that accept only the suite's user.
 fn nodes(more_rights: &str) -> RedisOptions {
     RedisOptions::new().acl("user default off").acl(user(more_rights))
 }
@@ -42,45 +45,50 @@ fn as_user(url: &str) -> String {
 /// Servers behind proxies.
 #[async_trait]
 pub trait Servers: Send + Sync + Sized + 'static {
-    /// Whose time they go by.
+    /// The time that the servers use.
     const TIME: Time = Time::Real;
 
-    /// Starts them.
+    /// Starts the servers and their proxies.
     async fn start() -> Self;
 
-    /// The URL for clients.
+    /// Returns the URL for clients.
     fn url(&self) -> String;
 
-    /// Sends a command to the server that has `key`, past the proxies.
+    /// Sends a command directly to the server that has `key`, without a proxy.
     async fn command(&self, key: &str, command: &[&str]) -> String;
 
-    /// Changes the weather between clients and servers.
-    fn set_weather(&self, weather: Weather);
+    /// Changes the network fault between clients and servers.
+    fn set_network_fault(&self, fault: NetworkFault);
 
     /// Resets all connections.
     async fn disconnect(&self);
 
-    /// Stops the processes of the servers that have keys.
+    /// Pauses the processes of the servers that have keys.
     async fn pause(&self);
 
-    /// Lets them go on.
+    /// Resumes the paused processes.
     async fn resume(&self);
 
     /// Kills the servers that have keys, and starts them again.
     async fn restart(&self);
 
-    /// Moves their clocks forward.
+    /// Makes the servers reject writes, or accept them again.
+    async fn set_read_only(&self, is_read_only: bool) {
+        assert!(!is_read_only, "this harness does not list the fault in its hooks");
+    }
+
+    /// Advances the clocks of the servers.
     async fn advance(&self, by: Duration) {
         unreachable!("these servers go by the machine's clock, which cannot be moved by {by:?}");
     }
 
-    /// Has a server reply at each call.
-    fn pulse(&self) -> Box<dyn FnMut() + Send> {
+    /// Returns a function that waits for a reply of a server at each call.
+    fn heartbeat(&self) -> Box<dyn FnMut() + Send> {
         Box::new(|| {})
     }
 }
 
-/// One server.
+/// A single server.
 #[derive(Debug)]
 pub struct Single {
     redis: RwLock<Redis>,
@@ -104,8 +112,8 @@ impl Servers for Single {
         self.redis.read().await.command(command).await
     }
 
-    fn set_weather(&self, weather: Weather) {
-        self.proxy.set_weather(weather);
+    fn set_network_fault(&self, fault: NetworkFault) {
+        self.proxy.set_network_fault(fault);
     }
 
     async fn disconnect(&self) {
@@ -124,12 +132,18 @@ impl Servers for Single {
         self.redis.write().await.restart().await;
     }
 
-    fn pulse(&self) -> Box<dyn FnMut() + Send> {
-        Box::new(self.redis.try_read().expect("one disturbance at a time").pulse())
+    async fn set_read_only(&self, is_read_only: bool) {
+        let replicas = if is_read_only { "1" } else { "0" };
+        let set = ["CONFIG", "SET", "min-replicas-to-write", replicas];
+        assert_eq!(self.command("", &set).await, "+OK");
+    }
+
+    fn heartbeat(&self) -> Box<dyn FnMut() + Send> {
+        Box::new(self.redis.try_read().expect("one disturbance at a time").heartbeat())
     }
 }
 
-/// One server with a clock that stands still until it is moved.
+/// A single server whose clock only advances when a case advances it.
 #[derive(Debug)]
 pub struct Driven(Redis);
 
@@ -149,7 +163,7 @@ impl Servers for Driven {
         self.0.command(command).await
     }
 
-    fn set_weather(&self, _weather: Weather) {
+    fn set_network_fault(&self, _fault: NetworkFault) {
         unreachable!("there is no proxy");
     }
 
@@ -174,10 +188,10 @@ impl Servers for Driven {
     }
 }
 
-/// Longer than any case: a disturbed server is not replaced here.
+/// Longer than any case, so that a server with a fault is not replaced.
 const NO_FAILOVER: Duration = Duration::from_secs(300);
 
-/// A master with a replica, and three sentinels.
+/// A primary with a replica, and three sentinels.
 #[derive(Debug)]
 pub struct Sentinels {
     redis: RwLock<RedisSentinel>,
@@ -200,9 +214,9 @@ impl Servers for Sentinels {
         self.redis.read().await.command(0, command).await
     }
 
-    fn set_weather(&self, weather: Weather) {
+    fn set_network_fault(&self, fault: NetworkFault) {
         let redis = self.redis.try_read().expect("one disturbance at a time");
-        redis.set_weather(weather);
+        redis.set_network_fault(fault);
     }
 
     async fn disconnect(&self) {
@@ -221,12 +235,12 @@ impl Servers for Sentinels {
         self.redis.write().await.restart(0).await;
     }
 
-    fn pulse(&self) -> Box<dyn FnMut() + Send> {
-        Box::new(self.redis.try_read().expect("one disturbance at a time").pulse(0))
+    fn heartbeat(&self) -> Box<dyn FnMut() + Send> {
+        Box::new(self.redis.try_read().expect("one disturbance at a time").heartbeat(0))
     }
 }
 
-/// Three primaries.
+/// A cluster of three primaries.
 #[derive(Debug)]
 pub struct Cluster {
     redis: RwLock<RedisCluster>,
@@ -251,9 +265,9 @@ impl Servers for Cluster {
         redis.command(redis.owner_of(key).await, command).await
     }
 
-    fn set_weather(&self, weather: Weather) {
+    fn set_network_fault(&self, fault: NetworkFault) {
         let redis = self.redis.try_read().expect("one disturbance at a time");
-        redis.set_weather(weather);
+        redis.set_network_fault(fault);
     }
 
     async fn disconnect(&self) {
@@ -277,15 +291,25 @@ impl Servers for Cluster {
         }
     }
 
-    fn pulse(&self) -> Box<dyn FnMut() + Send> {
-        Box::new(self.redis.try_read().expect("one disturbance at a time").pulse(0))
+    fn heartbeat(&self) -> Box<dyn FnMut() + Send> {
+        Box::new(self.redis.try_read().expect("one disturbance at a time").heartbeat(0))
     }
 }
 
-/// The subjects of the cases that a server in driven time cannot stand.
+/// The faults that a [`Single`] server can have.
+pub const FAULTS_OF_SINGLE: &[Need] = &[
+    Need::Fault(FaultKind::ConnectionsKilled),
+    Need::Fault(FaultKind::NetworkSilent),
+    Need::Fault(FaultKind::ReadOnly),
+    Need::Fault(FaultKind::ServerKilled),
+    Need::Fault(FaultKind::ServerStopped),
+];
+
+/// The subjects of the cases that a server with a driven clock does not support.
 pub const OF_REAL_TIME: &[Subject] = &[Subject::Load, Subject::Network];
 
-/// A backend that waits so long for replies. Servers that have just started may be slower than that.
+/// Connects a backend that waits for replies for at most `timeout`. Retries, because servers that
+/// have just started may be slower.
 pub async fn connect<D: Driver>(servers: &impl Servers, timeout: Duration) -> Backend<D> {
     let config = Config::from_url(&servers.url()).unwrap().timeout(timeout).unwrap();
     until_some("connected", async || match Backend::connect_with(config.clone()).await {
@@ -295,26 +319,28 @@ pub async fn connect<D: Driver>(servers: &impl Servers, timeout: Duration) -> Ba
     .await
 }
 
-/// Causes a fault of the servers or of the connections.
+/// Injects a fault of the servers or of the connections.
 pub async fn disturb(servers: &impl Servers, fault: FaultKind) {
     match fault {
         FaultKind::ConnectionsKilled => servers.disconnect().await,
-        FaultKind::NetworkSilent => servers.set_weather(Weather::BlackHole),
+        FaultKind::NetworkSilent => servers.set_network_fault(NetworkFault::BlackHole),
         FaultKind::ServerStopped => servers.pause().await,
         FaultKind::ServerKilled => servers.restart().await,
+        FaultKind::ReadOnly => servers.set_read_only(true).await,
         other => unreachable!("{other} is not in the hooks"),
     }
 }
 
 /// Ends all faults.
 pub async fn heal(servers: &impl Servers) {
-    servers.set_weather(Weather::Fair);
+    servers.set_network_fault(NetworkFault::None);
     servers.resume().await;
+    servers.set_read_only(false).await;
 }
 
-/// The holder of `key`: as a mutex, or the first of the holders of units.
-pub async fn witness(servers: &impl Servers, key: &LockKey) -> Option<Holder> {
-    const WITNESS: &str = "
+/// Returns the holder of the mutex `key`, or the first holder of its permits.
+pub async fn probe(servers: &impl Servers, key: &LockKey) -> Option<Holder> {
+    const READ_HOLDER: &str = "
         local value = redis.call('GET', KEYS[1])
         if value then
           return value .. '\\n' .. redis.call('PTTL', KEYS[1])
@@ -328,8 +354,8 @@ pub async fn witness(servers: &impl Servers, key: &LockKey) -> Option<Holder> {
         end";
 
     let of = Places::of(key);
-    let witness = ["EVAL", WITNESS, "3", &of.lock, &of.held, &of.units];
-    let reply = bulk(&servers.command(&of.lock, &witness).await)?;
+    let probe = ["EVAL", READ_HOLDER, "3", &of.lock, &of.held, &of.units];
+    let reply = bulk(&servers.command(&of.lock, &probe).await)?;
     let (value, remaining) = reply.rsplit_once('\n').unwrap();
     let remaining = remaining.trim().parse().ok().map(Duration::from_millis);
     let (id, description) = value.split_once(' ').unwrap_or((value, ""));
@@ -337,7 +363,7 @@ pub async fn witness(servers: &impl Servers, key: &LockKey) -> Option<Holder> {
     Some(holder.with_description(Description::new(description).ok()).with_remaining(remaining))
 }
 
-/// The keys of the server that belong to a lock's key.
+/// The keys in the server that store a lock.
 struct Places {
     lock: String,
     held: String,
@@ -359,14 +385,15 @@ impl Places {
     }
 }
 
-/// The text of a string reply; `None` if there is none.
+/// Returns the content of a string reply, or `None` if the reply is not a string.
 fn bulk(reply: &str) -> Option<String> {
     assert!(!reply.starts_with('-'), "{reply}");
     let (len, text) = reply.split_once("\r\n")?;
     len.starts_with('$').then(|| text.to_owned())
 }
 
-/// Implements the harness on servers, for mutexes made in some way; with items that differ from the trait's.
+/// Implements the harness for these servers. `$made` wraps the backend, and `$item` overrides items
+/// of the trait.
 #[macro_export]
 macro_rules! harness {
     ($harness:ident, $name:literal, $servers:ty, $backend:ty, $made:expr, $hooks:expr, { $($item:item)* }) => {
@@ -395,8 +422,8 @@ macro_rules! harness {
                 $made($crate::connect(&self.0, std::time::Duration::from_secs(30)).await)
             }
 
-            async fn witness(&self, key: &leasehold_core::LockKey) -> Option<leasehold_core::Holder> {
-                $crate::witness(&self.0, key).await
+            async fn probe(&self, key: &leasehold_core::LockKey) -> Option<leasehold_core::Holder> {
+                $crate::probe(&self.0, key).await
             }
 
             async fn disturb(&self, fault: leasehold_conformance::FaultKind) {
@@ -411,8 +438,8 @@ macro_rules! harness {
                 $crate::Servers::advance(&self.0, by).await;
             }
 
-            fn pulse(&self) -> Box<dyn FnMut() + Send> {
-                $crate::Servers::pulse(&self.0)
+            fn heartbeat(&self) -> Box<dyn FnMut() + Send> {
+                $crate::Servers::heartbeat(&self.0)
             }
         }
     };

@@ -31,6 +31,10 @@ fn end_before_commit(rows: &[Row]) -> bool {
 
 /// Maps an error number that the server reported before the commit.
 ///
+/// A statement that is a transaction of its own may also fail in its commit. The server checks
+/// whether the statement was killed or has exceeded its time limit before the commit, and reports
+/// conflicts of a cluster and an unknown error (1180) during the commit.
+///
 /// The failed statement was the last statement that ran. The transaction is either rolled back or
 /// still open, in which case closing the connection rolls it back.
 fn failure(code: u16) -> Failure {
@@ -55,14 +59,18 @@ fn failure(code: u16) -> Failure {
         1044 | 1045 | 1129 | 1130 | 1142 | 1143 | 1227 | 1251 | 1275 | 1370 | 1698 | 1820
         | 1862 | 3118 | 3159 | 4151 => Failure::Denied,
         1146 => Failure::Missing,
-        // No membership row has the quorum configuration (a subquery returned two rows).
-        1242 => Failure::NotEnlisted,
-        // A partition is missing (overflow), a database is missing, or a column has a different
-        // type.
-        1690 | 1046 | 1049 | 1050 | 1054 | 1136 | 1264 | 1364 | 1366 | 1406 => Failure::Layout,
+        // A row has changed since it was read (overflow).
+        1690 => Failure::Changed,
+        // A database is missing, or a column has a different type.
+        1046 | 1049 | 1050 | 1054 | 1136 | 1264 | 1364 | 1366 | 1406 => Failure::Layout,
+        // The pages of the server are too small for the keys.
+        1071 | 1709 => Failure::Layout,
         // The server is too old for the syntax, settings or features, or its binary log is
         // statement-based.
         1064 | 1193 | 1231 | 1235 | 1665 => Failure::Layout,
+        // A prepared statement is missing, the server has too many of them, or a proxy does not
+        // support them.
+        1243 | 1295 | 1461 => Failure::Unprepared,
         _ => Failure::Unexpected,
     }
 }
@@ -82,11 +90,11 @@ fn message(code: u16) -> Option<&'static str> {
         1205 => "another transaction held a database lock for too long; nothing was applied",
         1040 | 1203 | 1226 => "the database has no free connections left",
         1969 | 3024 => "the statement exceeded a time limit of the database; nothing was applied",
-        1690 => {
-            "a row is missing from the table leasehold_stripe; run the statements that `leasehold tables` prints"
-        }
         1665 => {
             "the database's binary log must not be statement-based; set binlog_format to ROW or MIXED"
+        }
+        1071 | 1709 => {
+            "the database's pages are too small for the tables; use a server with innodb_page_size of at least 8 KiB"
         }
         1064 | 1193 | 1235 => "the database is too old; MySQL 8.0 or MariaDB 10.6 is required",
         1049 => "the server does not have this database",
@@ -135,7 +143,7 @@ mod tests {
 
     #[test]
     fn errors_for_operators_are_not_tried_again() {
-        for code in [3, 1021, 1114, 1146, 1665, 1690] {
+        for code in [3, 1021, 1071, 1114, 1146, 1665, 1709] {
             assert_eq!(kind(code, &[]), ErrorKind::Refused, "{code}");
         }
         for code in [1044, 1045, 1142] {

@@ -33,19 +33,18 @@ fn failure(code: &str) -> Failure {
         "55P03" | "57014" => Failure::NotApplied,
         // An aborted or open transaction, in a session that other code also uses.
         "25001" | "25P01" | "25P02" => Failure::NotApplied,
-        // A prepared statement is missing or already exists, because a pooler has used a different
-        // connection.
-        "26000" | "42P05" => Failure::Unprepared,
+        // A prepared statement is missing or already exists, or commits do not wait for the disk,
+        // because a pooler has used a different session or has reset the session.
+        "26000" | "42P05" | "22012" => Failure::Unprepared,
         // The server is starting or stopping, has too many connections, or is out of memory.
         "57P03" | "53200" | "53300" | "53400" => Failure::NotApplied,
+        // A limit that Leasehold's statements reach only with a notification.
+        "54000" => Failure::QueueFull,
         // The disk is full.
         "53100" => Failure::Full,
         "42P01" => Failure::Missing,
-        // No membership row has the quorum configuration (logarithm of zero).
-        "2201E" => Failure::NotEnlisted,
-        // A partition is missing (division by zero), a column, schema or database is missing, or a
-        // type is different.
-        "22012" | "42703" | "42804" | "42809" | "42883" | "3F000" | "3D000" => Failure::Layout,
+        // A column, schema or database is missing, or a type is different.
+        "42703" | "42804" | "42809" | "42883" | "3F000" | "3D000" => Failure::Layout,
         // A permission is missing, including the permission to connect.
         "42501" | "28000" | "28P01" => Failure::Denied,
         // The server was shut down or crashed, a pooler lost the server, or the disk failed.
@@ -63,16 +62,15 @@ fn message(code: &str) -> Option<&'static str> {
         "55P03" | "57014" => {
             "the statement exceeded a time limit of the database; nothing was applied"
         }
-        "22012" => {
-            "a row is missing from the table leasehold_stripe; run the statements that `leasehold tables` prints"
-        }
         "42501" => {
             "the database user lacks a permission; as an administrator, run the statements that `leasehold tables` and `leasehold acl` print"
         }
         "28P01" => "wrong user or password",
-        "28000" => "the server's pg_hba.conf does not allow this user to connect from this host",
+        "28000" => {
+            "the user does not exist, or the server's pg_hba.conf does not allow the user to connect from this host"
+        }
         "3F000" => {
-            "the user cannot access the schema of the tables; set an existing schema, and grant USAGE on it"
+            "the schema of the tables does not exist; run the statements that `leasehold tables` prints"
         }
         "3D000" => "the server does not have this database",
         "57P03" => "the server is starting up or shutting down",

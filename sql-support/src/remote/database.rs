@@ -1,91 +1,55 @@
-//! The operations of the store, each of which is one transaction.
+//! The operations of the store, each of which is one statement or a comparison and a swap.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use leasehold_core::Error;
-use leasehold_core::backend::{
-    Enlistment, Fencing, Finding, Fingerprint, Standing, StoreId, check_io,
-};
+use leasehold_core::backend::{Fencing, Finding, JoinRequest, MemberStatus, StoreId, check_io};
+use leasehold_core::batch::{Batcher, InOrder};
+use leasehold_core::{Error, LockKey};
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
+use uuid::Uuid;
 
-use crate::database::Database;
-use crate::failure::Failure;
+use crate::call::Call;
 use crate::news::News;
 use crate::remote::config::Source;
 use crate::remote::pool::turn;
-use crate::remote::under_way::UnderWay;
-use crate::remote::{Config, Driver, Opened, Pool, Rows, Run, RunError, Statements, Text, Urgency};
-use crate::reply::{Acquired, AcquiredAll, Asked, Forced, Inspected, Released, Renewed};
-use crate::request::{Acquire, Key, List, Named, Renew};
+use crate::remote::purge::Purge;
+use crate::remote::runner::Runner;
+use crate::remote::table::nonsense;
+use crate::remote::together::{Acquisitions, Parts, Releases, batcher};
+use crate::remote::{
+    Config, Connections, Driver, Execute, Opened, Pool, Reply, Rows, RunError, Theirs, Urgency,
+};
+use crate::request::{List, span};
+use crate::rows::{Acquire, Change, Clock, Database, Granted, Named, Renew, State};
+use crate::values::HeldLease;
 
 /// A database that stores leases on a server.
 ///
 /// The `leasehold-postgres` and `leasehold-mysql` crates use this type with their drivers.
 pub struct Remote<D> {
     driver: D,
-    run: Arc<dyn Run>,
-    /// As many acquisitions may be in progress as there are connections for them.
-    turns: Arc<Semaphore>,
-    under_way: UnderWay,
-    statements: Box<dyn Statements>,
-    timeout: Duration,
+    runner: Runner,
+    acquisitions: Batcher<Acquisitions>,
+    releases: Batcher<Releases>,
     fencing: Fencing,
     news: News,
 }
 
-impl<D: Driver> Remote<D> {
-    async fn ask(&self, text: Text) -> Result<Rows, RunError> {
-        run(&*self.run, &text, Urgency::Asks, self.timeout).await
-    }
+/// Executes the statements that prepare a database.
+#[derive(Debug)]
+struct Opening<'a> {
+    connections: &'a dyn Connections,
+    limit: Duration,
+}
 
-    /// Runs an acquisition in a task, which continues even if the caller is dropped. Without the
-    /// task, a release on a different connection could overtake an acquisition whose caller was
-    /// dropped.
-    ///
-    /// If the caller is dropped while the acquisition still waits for a connection, the acquisition
-    /// ends. If such acquisitions continued, a loop that drops and repeats a call would delay all
-    /// later calls.
-    async fn acquire_to_the_end(&self, claims: &[Acquire], text: Text) -> Result<Rows, RunError> {
-        let give_up = Instant::now() + self.timeout;
-        let turn = turn(&self.turns, self.timeout).await?;
-        let left = give_up.saturating_duration_since(Instant::now());
-        let runs = Arc::clone(&self.run);
-        let under_way = self.under_way.begin(claims.iter().map(|claim| claim.lease.tag));
-        let asking = tokio::spawn(async move {
-            let rows = run(&*runs, &text, Urgency::Asks, left).await;
-            drop((under_way, turn));
-            rows
-        });
-        // An error means that the runtime has ended.
-        asking.await.unwrap_or_else(|error| Err(RunError::no_reply(error)))
-    }
-
-    /// Renews leases with one query batch, without retries.
-    async fn renew_once(&self, leases: &[Renew], give_up: Instant) -> Result<Rows, RunError> {
-        let left = give_up.saturating_duration_since(Instant::now());
-        let text = self.statements.renew(leases);
-        // A renewal with a minimum token waits for its partition, so renewals without one must not
-        // wait behind it.
-        let has_floor = leases.iter().any(|lease| lease.floor > 0);
-        let urgency = if has_floor { Urgency::Asks } else { Urgency::Renews };
-        self.run.run(&text, urgency, left).await.map(Rows)
-    }
-
-    /// Renews a single lease. Waits for a transaction that has locked its row, within the remaining
-    /// time.
-    async fn renew_alone(&self, lease: &Renew, give_up: Instant) -> Result<Renewed, Error> {
-        let is_kept =
-            || Failure::NotApplied.error("another transaction has locked the lease's row");
-        if Instant::now() >= give_up {
-            return Err(Failure::NotApplied.error("no time was left to renew the lease separately"));
-        }
-        let lease = std::slice::from_ref(lease);
-        let mut renewed = self.renew_once(lease, give_up).await?.renewed(lease)?;
-        renewed.pop().flatten().ok_or_else(is_kept)
+#[async_trait]
+impl Execute for Opening<'_> {
+    async fn execute(&self, call: &Call) -> Result<Reply, RunError> {
+        self.connections.run(call, Urgency::Asks, self.limit).await
     }
 }
 
@@ -101,19 +65,35 @@ impl<D: Driver> Database for Remote<D> {
 
     async fn open(Config { source, settings }: Config<D>) -> Result<Self, Error> {
         let timeout = settings.timeout;
-        let (run, connector, turns): (Arc<dyn Run>, _, _) = match source {
+        let (connections, connector, turns): (Arc<dyn Connections>, _, [usize; 2]) = match source {
             Source::Own(servers) => {
                 check_io()?;
                 let connector = Arc::new(D::connector(servers, timeout));
-                let pool = Pool::new(Arc::clone(&connector), settings.connections);
-                (Arc::new(pool), Some(connector), settings.connections)
+                let pool = Pool::new(Arc::clone(&connector), settings.connections, timeout);
+                (Arc::new(pool), Some(connector), [settings.connections, 1])
             }
-            Source::Theirs(run) => (run, None, Semaphore::MAX_PERMITS),
+            Source::Theirs(run) => (Arc::new(Theirs(run)), None, [Semaphore::MAX_PERMITS; 2]),
         };
-        let opened = D::open(&*run, connector, &settings).await?;
-        let Opened { driver, statements, fencing, news } = opened;
-        let (turns, under_way) = (Arc::new(Semaphore::new(turns)), UnderWay::default());
-        Ok(Self { driver, run, turns, under_way, statements, timeout, fencing, news })
+        let opening = Opening { connections: &*connections, limit: timeout };
+        let opened = D::open(&opening, connector, &settings).await?;
+        let Opened { driver, table, fencing, news } = opened;
+        let runner = Runner { connections, table, timeout };
+        let [turns, release_turns] = turns.map(|turns| Arc::new(Semaphore::new(turns)));
+        let acquisitions = Acquisitions {
+            runner: runner.clone(),
+            turns,
+            in_order: InOrder::new(),
+            purge: Purge::new(),
+        };
+        let releases = Releases { runner: runner.clone(), turns: release_turns };
+        Ok(Self {
+            driver,
+            acquisitions: batcher(D::NAME, &runner, acquisitions),
+            releases: batcher(D::NAME, &runner, releases),
+            runner,
+            fencing,
+            news,
+        })
     }
 
     fn fencing(&self) -> Fencing {
@@ -124,130 +104,145 @@ impl<D: Driver> Database for Remote<D> {
         &self.news
     }
 
-    async fn acquire(&self, claim: Acquire) -> Result<Acquired, Error> {
-        let text = self.statements.acquire(&claim);
-        self.acquire_to_the_end(&[claim], text).await?.acquired()
+    async fn acquire_free(&self, claim: &Acquire) -> Result<Option<Granted>, Error> {
+        self.acquisitions.submit(claim.clone())?.reply().await?
     }
 
-    async fn acquire_all(&self, claims: Vec<Acquire>) -> Result<AcquiredAll, Error> {
-        let text = self.statements.acquire_all(&claims);
-        self.acquire_to_the_end(&claims, text).await?.acquired_all(claims.len())
+    async fn release_simple(&self, lease: &Named) -> Result<Option<bool>, Error> {
+        self.wait_for_acquisitions(&[lease.tag.id]).await?;
+        self.releases.submit(lease.clone())?.reply().await?
     }
 
-    async fn renew(&self, leases: Vec<Renew>) -> Vec<Result<Renewed, Error>> {
-        let give_up = Instant::now() + self.timeout;
-        let (together, give_up) = match self.renew_once(&leases, give_up).await {
-            // A single lease may have caused all renewals to fail.
-            Err(error) if matches!(error.failure(), Failure::Conflict | Failure::Unexpected) => {
-                (Ok(vec![None; leases.len()]), give_up)
-            }
-            // The results of all leases are delayed until the locked rows have been renewed.
-            rows => (
-                rows.map_err(Error::from).and_then(|rows| rows.renewed(&leases)),
-                give_up.min(Instant::now() + self.timeout / 4),
-            ),
-        };
-        let together = match together {
-            Ok(together) => together,
-            Err(error) => return leases.iter().map(|_| Err(error.repeated())).collect(),
-        };
-        let mut renewed = Vec::with_capacity(leases.len());
-        for (lease, one) in leases.iter().zip(together) {
-            renewed.push(match one {
-                Some(one) => Ok(one),
-                None => self.renew_alone(lease, give_up).await,
-            });
+    async fn renew_simple(&self, leases: &[Renew]) -> Vec<Result<bool, Error>> {
+        let running = self.runner.within_limit(Urgency::Renews);
+        let held: Vec<_> = leases.iter().map(held).collect();
+        let longest = leases.iter().map(|lease| lease.ttl).max().unwrap_or_default();
+        self.runner.connections.keep_for_renewals(longest);
+        let mut parts = Parts::new(&held);
+        while let Some(leases) = parts.next() {
+            let renewed = self.runner.table.renew_simple(&running, leases).await;
+            parts.answer(leases, renewed.map(|renewed| renewed.into_iter().map(Ok)));
         }
-        renewed
+        parts.replies()
     }
 
-    async fn release(&self, lease: Named) -> Result<Released, Error> {
-        let give_up = Instant::now() + self.timeout;
-        let ended = timeout_at(give_up, self.under_way.ended(lease.tag)).await;
-        ended.map_err(|elapsed| {
-            RunError::new(
-                Failure::NotApplied,
-                "the acquisition of the lock did not complete in time",
-                elapsed,
-            )
-        })?;
-        let left = give_up.saturating_duration_since(Instant::now());
-        let text = self.statements.release(&lease);
-        run(&*self.run, &text, Urgency::Releases, left).await?.released()
+    async fn change<T, F>(&self, change: Change, mut step: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut [State], Clock) -> Result<T, Error> + Send + 'static,
+    {
+        let mut running = self.runner.within_limit(change.urgency);
+        if change.urgency == Urgency::Renews {
+            // A row that stays locked must not occupy the only connection for renewals.
+            running.give_up = Instant::now() + self.runner.timeout / 4;
+        }
+        if change.urgency != Urgency::Asks || change.leases.is_empty() {
+            self.wait_for_acquisitions(&change.leases).await?;
+            let known = match (change.urgency, &change.keys[..]) {
+                (Urgency::Releases, [key]) => self.news.known_row(key),
+                _ => None,
+            };
+            return running.change(&change, known, step).await;
+        }
+        let Acquisitions { turns, in_order, purge, .. } = self.acquisitions.sender();
+        let turn = turn(turns, self.runner.timeout).await?;
+        let (leases, purge) = (change.leases.clone(), purge.clone());
+        let acquisition = async move {
+            let _turn = turn;
+            let mut longest = None;
+            let step = |states: &mut [State], clock: Clock| {
+                let done = step(states, clock)?;
+                longest = longest_lease(states, &change.leases, clock);
+                Ok(done)
+            };
+            let changed = running.change(&change, None, step).await?;
+            if let Some(longest) = longest {
+                running.runner.connections.keep_for_renewals(longest);
+                purge.count(&change.keys, &running.runner);
+            }
+            Ok(changed)
+        };
+        in_order.acquire(leases, acquisition).await?
     }
 
-    async fn request_revocation(
-        &self,
-        key: Key,
-        only: Option<Fingerprint>,
-    ) -> Result<Asked, Error> {
-        self.ask(self.statements.request_revocation(&key, only)).await?.asked()
-    }
-
-    async fn force_release(&self, key: Key, only: Option<Fingerprint>) -> Result<Forced, Error> {
-        self.ask(self.statements.force_release(&key, only)).await?.forced()
-    }
-
-    async fn inspect(&self, key: Key) -> Result<Inspected, Error> {
-        self.ask(self.statements.inspect(&key)).await?.inspected()
+    async fn read(&self, key: &LockKey) -> Result<(State, Clock), Error> {
+        let running = self.runner.within_limit(Urgency::Asks);
+        let readings = self.runner.table.read(&running, &[key.as_str()]).await;
+        let mut readings = readings.map_err(RunError::harmless)?;
+        let reading = readings.pop().ok_or_else(nonsense)?;
+        let clock = Clock { now: reading.now, wall: reading.now };
+        Ok((State::new(key.clone(), reading.row, reading.min_token, clock), clock))
     }
 
     async fn list(&self, list: List) -> Result<Vec<String>, Error> {
-        self.ask(self.statements.list(&list)).await?.listed()
+        let running = self.runner.within_limit(Urgency::Asks);
+        Ok(self.runner.table.list(&running, &list).await.map_err(RunError::harmless)?)
     }
 
-    async fn standing(
+    async fn member_status(
         &self,
         fresh: StoreId,
-        enlistment: Option<Enlistment>,
-    ) -> Result<Standing, Error> {
-        let text = self.statements.standing(fresh, enlistment.as_ref());
-        self.ask(text).await?.standing()
+        request: Option<JoinRequest>,
+    ) -> Result<MemberStatus, Error> {
+        let running = self.runner.within_limit(Urgency::Asks);
+        let status = self.runner.table.member_status(&running, fresh, request.as_ref()).await;
+        // A new identity may be lost together with its reply, because nobody knows it.
+        Ok(if request.is_some() { status } else { status.map_err(RunError::harmless) }?)
     }
 
     async fn diagnose(&self) -> Result<Vec<Finding>, Error> {
-        let rows = self.ask(self.statements.diagnose()).await.map_err(RunError::harmless)?;
-        self.statements.findings(&rows)
+        let running = self.runner.within_limit(Urgency::Asks);
+        let reply = running.execute(&self.runner.table.diagnose()).await;
+        self.runner.table.findings(&Rows(reply.map_err(RunError::harmless)?.rows))
     }
 
     fn disconnect(&self) {
-        self.run.disconnect();
+        self.runner.connections.disconnect();
     }
 
     async fn close(&self) {
         self.driver.close();
-        self.turns.close();
-        self.run.close().await;
+        self.acquisitions.sender().turns.close();
+        self.releases.sender().turns.close();
+        self.runner.connections.close().await;
     }
 }
 
-/// The maximum number of runs of a query batch. A database rolls back a deadlock victim completely.
-/// Under contention, InnoDB may choose the same victim several times in a row.
-const TRIES: usize = 5;
-
-/// Runs a query batch. Retries the batch if it was rolled back because of a conflict.
-async fn run(
-    run: &dyn Run,
-    text: &Text,
-    urgency: Urgency,
-    limit: Duration,
-) -> Result<Rows, RunError> {
-    let give_up = Instant::now() + limit;
-    let mut tries = 1;
-    loop {
-        let left = give_up.saturating_duration_since(Instant::now());
-        match run.run(text, urgency, left).await {
-            Err(error) if error.failure() == Failure::Conflict && tries < TRIES => tries += 1,
-            rows => return rows.map(Rows),
+impl<D: Driver> Remote<D> {
+    /// Waits until no acquisition of these leases is running, because a release uses a different
+    /// connection.
+    async fn wait_for_acquisitions(&self, leases: &[Uuid]) -> Result<(), Error> {
+        let give_up = Instant::now() + self.runner.timeout;
+        for lease in leases {
+            let left = give_up.saturating_duration_since(Instant::now());
+            self.acquisitions.sender().in_order.wait_for_acquisitions(lease, left).await?;
         }
+        Ok(())
+    }
+}
+
+/// Returns how long the leases are in force, or `None` if none of them is.
+fn longest_lease(states: &mut [State], leases: &[Uuid], clock: Clock) -> Option<Duration> {
+    let entries = states.iter_mut().filter_map(|state| state.entry().ok());
+    let held = entries.flat_map(|entry| &entry.holders);
+    let ends = held.filter(|held| leases.contains(&held.name.id)).map(|held| held.ends).max()?;
+    Some(Duration::from_micros((ends - clock.now).try_into().unwrap_or_default()))
+}
+
+fn held(lease: &Renew) -> HeldLease<'_> {
+    HeldLease {
+        key: lease.lease.key.as_str(),
+        generation: 0,
+        tag: lease.lease.tag.id,
+        ttl: span(lease.ttl),
+        description: lease.description.as_deref(),
     }
 }
 
 impl<D> fmt::Debug for Remote<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote")
-            .field("run", &self.run)
-            .field("statements", &self.statements)
+            .field("runner", &self.runner)
             .field("news", &self.news)
             .finish_non_exhaustive()
     }

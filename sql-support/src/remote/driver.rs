@@ -10,7 +10,7 @@ use leasehold_core::backend::Fencing;
 
 use crate::layout::Layout;
 use crate::news::News;
-use crate::remote::{Connector, Run, Settings, Statements};
+use crate::remote::{Connector, Execute, Settings, Table};
 
 /// The driver for one type of server, which [`Remote`](crate::Remote) uses.
 ///
@@ -49,9 +49,9 @@ pub trait Driver: Send + Sync + Sized + 'static {
     ///
     /// # Errors
     ///
-    /// Returns the errors of [`Database::open`](crate::Database::open).
+    /// Returns the errors of [`Database::open`](crate::rows::Database::open).
     async fn open(
-        run: &dyn Run,
+        run: &dyn Execute,
         connector: Option<Arc<Self::Connector>>,
         settings: &Settings,
     ) -> Result<Opened<Self>, Error>;
@@ -72,8 +72,8 @@ pub trait Hears: Driver {}
 pub struct Opened<D> {
     /// The driver.
     pub driver: D,
-    /// The query batches for the database's tables.
-    pub statements: Box<dyn Statements>,
+    /// The statements on the database's table of keys.
+    pub table: Arc<dyn Table>,
     /// The strength of the database's fencing tokens.
     pub fencing: Fencing,
     /// The source of change notifications for the database's clients.

@@ -4,9 +4,11 @@
 
 use std::time::Duration;
 
-use leasehold_conformance::{FaultKind, Time};
+use leasehold_conformance::{FaultKind, Need, Time};
+use leasehold_core::backend::entry::Entry;
 use leasehold_core::{Description, ErrorKind, Holder, LockKey};
-use leasehold_testbed::{FaultProxy, Weather, until_some};
+use leasehold_entry::Document;
+use leasehold_testbed::{FaultProxy, NetworkFault, until_some};
 use tokio::sync::RwLock;
 
 use crate::{Backend, Config, DRIVEN_CLOCK, Direct, REAL_CLOCK, Server};
@@ -16,6 +18,15 @@ pub(crate) const POLLED: Duration = Duration::from_secs(2);
 
 /// The rights that the documentation asks for.
 const RIGHTS: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rights.sql"));
+
+/// The faults that a server can have.
+pub(crate) const FAULTS: &[Need] = &[
+    Need::Fault(FaultKind::ConnectionsKilled),
+    Need::Fault(FaultKind::NetworkSilent),
+    Need::Fault(FaultKind::ReadOnly),
+    Need::Fault(FaultKind::ServerKilled),
+    Need::Fault(FaultKind::ServerStopped),
+];
 
 /// A server with the tables of the documented migration, and a proxy before it.
 pub(crate) struct Served {
@@ -56,48 +67,63 @@ impl Served {
         .await
     }
 
-    pub(crate) async fn witness(&self, key: &LockKey) -> Option<Holder> {
+    pub(crate) async fn probe(&self, key: &LockKey) -> Option<Holder> {
         let now = if self.time == Time::Driven { DRIVEN_CLOCK } else { REAL_CLOCK };
         let sql = format!(
-            "SELECT fingerprint, ends - ({now}), description FROM leasehold_lease
-             WHERE {} = '{key}' AND place IS NULL AND ends > ({now}) ORDER BY ends LIMIT 1",
+            "SELECT token, fingerprint, ends, description, document, ({now}) FROM leasehold_key
+             WHERE {} = '{key}' AND ends > ({now})",
             crate::KEY
         );
         let rows = self.running.read().await.direct.query(&sql).await.unwrap();
         let mut columns = rows.into_iter().next()?.into_iter();
-        let mut column = || columns.next().expect("a row has three columns");
-        let holder = Holder::new(column().unwrap().parse().unwrap());
-        let left = Duration::from_micros(column().unwrap().parse().unwrap());
-        let description = column().map(|text| Description::new(text).unwrap());
+        let mut column = || columns.next().expect("a row has six columns");
+        let token = column().unwrap().parse().unwrap();
+        let [fingerprint, ends, description, document, now] = [(); 5].map(|()| column());
+        let now: i64 = now.unwrap().parse().unwrap();
+        let (fingerprint, ends, description) = match document {
+            Some(document) => {
+                let Entry { holders, .. } = Document::parse(&document, token).unwrap().entry;
+                let first = holders
+                    .into_iter()
+                    .filter(|holding| holding.ends > now)
+                    .min_by_key(|holding| holding.ends)?;
+                (first.name.fingerprint, first.ends, first.description)
+            }
+            None => {
+                let description = description.map(|text| Description::new(text).unwrap());
+                (fingerprint.unwrap().parse().unwrap(), ends.unwrap().parse().unwrap(), description)
+            }
+        };
+        let left = Duration::from_micros(u64::try_from(ends - now).unwrap());
+        let holder = Holder::new(fingerprint);
         Some(holder.with_description(description).with_remaining(Some(left)))
     }
 
     pub(crate) async fn disturb(&self, fault: FaultKind) {
         match fault {
             FaultKind::ConnectionsKilled => self.proxy.disconnect().await,
-            FaultKind::NetworkSilent => self.proxy.set_weather(Weather::BlackHole),
+            FaultKind::NetworkSilent => self.proxy.set_network_fault(NetworkFault::BlackHole),
             FaultKind::ServerStopped => self.running.read().await.server.pause(),
             FaultKind::ServerKilled => {
                 let mut running = self.running.write().await;
                 running.server.restart().await;
                 running.direct = Direct::open(&running.server.url()).await;
             }
+            FaultKind::ReadOnly => self.running.read().await.server.set_read_only(true).await,
             other => unreachable!("{other} is not in the hooks"),
         }
     }
 
     pub(crate) async fn heal(&self) {
-        self.proxy.set_weather(Weather::Fair);
-        self.running.read().await.server.resume();
+        self.proxy.set_network_fault(NetworkFault::None);
+        let running = self.running.read().await;
+        running.server.resume();
+        running.server.set_read_only(false).await;
     }
 
     pub(crate) async fn advance(&self, by: Duration) {
-        // The time that grants took has passed for all.
         let micros = by.as_nanos().div_ceil(1000);
-        // MySQL does not let a subquery of an update read the same table, unless the rows are copied.
-        let sql = format!(
-            "UPDATE test_clock SET us = (SELECT us FROM (SELECT ({DRIVEN_CLOCK}) AS us) AS now) + {micros}"
-        );
+        let sql = format!("UPDATE test_clock SET us = us + {micros}");
         self.running.read().await.direct.query(&sql).await.unwrap();
     }
 }
@@ -148,8 +174,8 @@ macro_rules! harness {
                 $made(self.0.connect(Duration::from_secs(30)).await)
             }
 
-            async fn witness(&self, key: &LockKey) -> Option<Holder> {
-                self.0.witness(key).await
+            async fn probe(&self, key: &LockKey) -> Option<Holder> {
+                self.0.probe(key).await
             }
 
             async fn disturb(&self, fault: FaultKind) {

@@ -1,49 +1,28 @@
-//! Failures of a server, and their outcomes.
+//! Tests of the outcomes when a server fails.
 
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
-use leasehold_core::backend::{Attempt, Claim, Fencing, Lease, LockBackend, Release, Renewal};
+use leasehold_core::backend::{
+    Attempt, Claim, Fencing, Lease, LockBackend, Release, Renewal, StoreAdmin as _,
+};
 use leasehold_core::{Description, Error, ErrorKind};
-use leasehold_testbed::{Weather, patiently, until};
+use leasehold_testbed::{NetworkFault, patiently, until};
 
 use super::{connect, lease};
 use crate::{Backend, Config, Direct, Options, Server};
 
 pub(crate) async fn acquire(backend: &Backend, lease: &Lease) -> Result<bool, Error> {
-    let attempt = backend.try_acquire(&Claim::new(lease.clone())).await?;
+    let attempt = backend.acquire(&Claim::new(lease.clone())).await?;
     Ok(matches!(attempt, Attempt::Granted(_)))
 }
 
 pub(crate) async fn leases(server: &Server) -> String {
-    server.sql("SELECT count(*) FROM leasehold_lease").await
+    server.sql("SELECT count(*) FROM leasehold_locks").await
 }
 
 #[tokio::test]
-async fn an_emptied_table_of_stripes_grants_nothing() {
-    let server = Server::start().await;
-    let backend = connect(&server.url()).await;
-    let (held, other) = (lease("job"), lease("other"));
-    assert!(acquire(&backend, &held).await.unwrap());
-
-    server.sql("TRUNCATE leasehold_stripe").await;
-
-    let error = acquire(&backend, &other).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
-    assert!(
-        error.to_string().contains("a row is missing from the table leasehold_stripe"),
-        "{error}"
-    );
-    assert_eq!(backend.release(&held).await.unwrap_err().kind(), ErrorKind::Refused);
-    assert_eq!(leases(&server).await, "1");
-
-    server.sql(&Config::from_url(&server.url()).unwrap().migration()).await;
-    assert!(acquire(&backend, &other).await.unwrap());
-    assert_eq!(backend.release(&held).await.unwrap(), Release::Released);
-}
-
-#[tokio::test]
-async fn a_lazy_client_connects_when_the_database_serves() {
+async fn a_lazy_client_connects_once_the_database_is_available() {
     let mut server = Server::start().await;
     server.shut_down();
     let lazy = Backend::connect_lazily(Config::from_url(&patiently(&server.url())).unwrap());
@@ -77,7 +56,7 @@ async fn missing_tables_are_refused_and_named() {
     let server = Server::start().await;
     let backend = connect(&server.url()).await;
 
-    server.sql("DROP TABLE leasehold_stripe").await;
+    server.sql("DROP TABLE leasehold_key CASCADE").await;
 
     let error = acquire(&backend, &lease("job")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused, "{error}");
@@ -132,18 +111,21 @@ async fn a_full_disk_is_refused_and_named() {
 }
 
 #[tokio::test]
-async fn a_stripe_that_others_keep_is_given_up_in_time() {
+async fn a_row_that_stays_locked_fails_the_call_in_time() {
     let server = Server::start().await;
     let patient = connect(&server.url()).await;
-    // The store gives up after half of the timeout. The other half is for a busy machine.
+    // The database gives up after half of the timeout. The remaining time is for a busy machine.
     let config = Config::from_url(&server.url()).unwrap().timeout(Duration::from_secs(8));
     let backend = Backend::connect_with(config.unwrap()).await.unwrap();
-    let held = lease("job");
-    assert!(acquire(&patient, &held).await.unwrap());
+    let (held, free) = (lease("job"), lease("other"));
+    for lease in [&held, &free] {
+        assert!(acquire(&patient, lease).await.unwrap());
+    }
+    assert_eq!(patient.release(&free).await.unwrap(), Release::Released);
 
     let keeping = Direct::open(&server.url()).await;
     keeping.query("BEGIN").await.unwrap();
-    keeping.query("SELECT stripe FROM leasehold_stripe FOR UPDATE").await.unwrap();
+    keeping.query(crate::KEEP_OTHER).await.unwrap();
     let error = acquire(&backend, &lease("other")).await.unwrap_err();
     let renewal = patient.renew(&held).await.unwrap();
     keeping.query("ROLLBACK").await.unwrap();
@@ -151,37 +133,36 @@ async fn a_stripe_that_others_keep_is_given_up_in_time() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     let reasons = crate::REASONS_TO_GIVE_UP;
     assert!(reasons.iter().any(|reason| error.to_string().contains(reason)), "{error}");
-    assert_eq!(renewal, Renewal::Renewed, "renewals need no stripe");
-    assert!(acquire(&backend, &lease("next")).await.unwrap(), "no transaction stayed open");
+    assert_eq!(renewal, Renewal::Renewed, "renewals lock only their own rows");
+    assert!(acquire(&backend, &lease("next")).await.unwrap(), "no transaction remains open");
     assert_eq!(leases(&server).await, "2", "nothing was applied late");
 }
 
 #[tokio::test]
-async fn leases_that_no_client_asks_for_again_leave_no_rows() {
+async fn rows_of_unused_keys_are_deleted() {
     let server = Server::start().await;
     let backend = connect(&server.url()).await;
     for n in 0..20 {
         assert!(acquire(&backend, &lease(&format!("left-{n}"))).await.unwrap());
     }
-    let an_hour_ago = "UPDATE leasehold_lease SET ends = ends - 3600000000";
-    server.sql(an_hour_ago).await;
-    assert!(acquire(&backend, &lease("held")).await.unwrap());
+    server.sql("UPDATE leasehold_key SET ends = 1, token = 1").await;
+    let held = lease("held");
+    assert!(acquire(&backend, &held).await.unwrap());
 
-    // One claim of several clears, by its random id: of 400, two do but for once in 10^21 runs.
-    for _ in 0..400 {
-        let other = lease("other");
+    let left = "SELECT count(*) FROM leasehold_key WHERE token = 1";
+    until("the rows are deleted", async || {
+        let other = lease(&fastrand::u64(..).to_string());
         assert!(acquire(&backend, &other).await.unwrap());
         assert_eq!(backend.release(&other).await.unwrap(), Release::Released);
-        if leases(&server).await == "1" {
-            break;
-        }
-    }
+        server.sql(left).await == "0"
+    })
+    .await;
 
-    assert_eq!(leases(&server).await, "1", "only the lease in force has a row");
+    assert_eq!(backend.renew(&held).await.unwrap(), Renewal::Renewed);
 }
 
 #[tokio::test]
-async fn a_conflict_is_asked_about_four_times_more() {
+async fn a_conflict_is_retried_four_times() {
     let server = Server::start().await;
     let backend = connect(&server.url()).await;
     for code in crate::CONFLICTS {
@@ -197,7 +178,7 @@ async fn a_conflict_is_asked_about_four_times_more() {
 }
 
 #[tokio::test]
-async fn an_error_leaves_no_stripe_locked() {
+async fn an_error_does_not_leave_a_row_locked() {
     let server = Server::start().await;
     let backend = connect(&server.url()).await;
 
@@ -209,7 +190,7 @@ async fn an_error_leaves_no_stripe_locked() {
 }
 
 #[tokio::test]
-async fn a_client_that_stands_still_keeps_no_other_out() {
+async fn a_paused_client_does_not_block_other_clients() {
     let server = Server::start().await;
     let proxy = server.proxy().await;
     let still = connect(&server.url().replace(&server.address(), &proxy.address())).await;
@@ -217,8 +198,8 @@ async fn a_client_that_stands_still_keeps_no_other_out() {
     let key = lease("job");
     acquire(&still, &lease("first")).await.unwrap();
 
-    // It sends its transaction, and never reads a reply.
-    proxy.set_weather(Weather::HoldReplies);
+    // The client sends its transaction, but never receives a reply.
+    proxy.set_network_fault(NetworkFault::HoldReplies);
     let asks = key.clone();
     let asking = tokio::spawn(async move { acquire(&still, &asks).await });
     until("it was granted", async || leases(&server).await == "2").await;
@@ -229,7 +210,10 @@ async fn a_client_that_stands_still_keeps_no_other_out() {
     }
     assert_eq!(backend.release(&key).await.unwrap(), Release::Released);
     assert!(acquire(&backend, &lease("job")).await.unwrap());
-    assert!(start.elapsed() < Duration::from_secs(10), "calls waited for the other's transaction");
+    assert!(
+        start.elapsed() < Duration::from_secs(10),
+        "calls waited for the paused client's transaction"
+    );
     asking.abort();
 }
 
@@ -241,9 +225,33 @@ async fn a_lost_reply_is_an_unknown_outcome() {
     let backend = Backend::connect(&url).await.unwrap();
     acquire(&backend, &lease("first")).await.unwrap();
 
-    proxy.set_weather(Weather::HoldReplies);
+    proxy.set_network_fault(NetworkFault::HoldReplies);
     let error = acquire(&backend, &lease("job")).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error}");
     until("it was applied", async || leases(&server).await == "2").await;
+}
+
+#[tokio::test]
+async fn rows_of_keys_that_nobody_uses_are_deleted() {
+    let server = Server::start().await;
+    let backend = connect(&server.url()).await;
+    for n in 0..8 {
+        let old = lease(&format!("old:{n}"));
+        assert!(acquire(&backend, &old).await.unwrap());
+        backend.release(&old).await.unwrap();
+    }
+    server.sql("UPDATE leasehold_key SET token = 1").await;
+    assert!(acquire(&backend, &lease("a-held-lock")).await.unwrap());
+
+    let old = async || server.sql("SELECT count(*) FROM leasehold_key WHERE token = 1").await;
+    // A purge follows after at most 256 acquisitions, and a few purges visit all keys.
+    for _ in 0..1_280 {
+        let busy = lease("busy");
+        assert!(acquire(&backend, &busy).await.unwrap());
+        backend.release(&busy).await.unwrap();
+    }
+
+    until("the old rows are deleted", async || old().await == "0").await;
+    assert_eq!(leases(&server).await, "1");
 }

@@ -7,6 +7,7 @@ mod access;
 mod attack;
 pub(crate) mod failures;
 pub(crate) mod membership;
+mod recovery;
 
 use std::time::Duration;
 

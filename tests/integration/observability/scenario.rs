@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use leasehold::backend::Operation;
+use leasehold::batch::{BatchLimits, Batcher, Lane, SendBatch};
 use leasehold::clock::TokioClock;
-use leasehold::fault::{Fault, FaultBackend, News};
+use leasehold::fault::{Fault, FaultBackend, Notifications};
 use leasehold::memory::MemoryBackend;
 use leasehold::observe::Observer;
 use leasehold::{ErrorKind, LockClient, LockOptions, TryLockError};
@@ -40,7 +41,7 @@ pub(crate) async fn run(observer: impl Observer) -> Vec<String> {
     });
     secrets.push(guard.unwrap().lease().id().secret());
     tokio::time::sleep(ms(10)).await;
-    faults.set_news(News::Muted);
+    faults.set_notifications(Notifications::Muted);
     let held = others.lock().await.unwrap();
     let first = async {
         let guard = mutex.lock().await.unwrap();
@@ -52,7 +53,7 @@ pub(crate) async fn run(observer: impl Observer) -> Vec<String> {
         tokio::time::sleep(ms(100)).await;
         held.release().await.unwrap();
     });
-    faults.set_news(News::True);
+    faults.set_notifications(Notifications::True);
 
     // It works long, and is renewed.
     let next = next.unwrap();
@@ -74,4 +75,21 @@ pub(crate) async fn run(observer: impl Observer) -> Vec<String> {
     tokio::time::sleep(TTL).await;
     faults.heal();
     secrets
+}
+
+/// A store that replies to each request of a batch.
+pub(crate) struct Echo;
+
+impl SendBatch for Echo {
+    type Request = ();
+    type Reply = ();
+
+    async fn send_next(&self, lane: &mut Lane<Self>) {
+        let Some(mut batch) = lane.next_batch() else { return };
+        batch.answer_all(|()| ());
+    }
+}
+
+pub(crate) fn batcher() -> Batcher<Echo> {
+    Batcher::new("memory", Echo, BatchLimits::new(TTL))
 }

@@ -57,6 +57,7 @@ async fn shows_every_documented_metric_and_no_other() {
     let server = tokio::spawn(example::serve(listener, recorder.handle()));
 
     scenario::run(Metrics::new().with_key_label()).await;
+    scenario::batcher().submit(()).unwrap().reply().await.unwrap();
     let page = scrape(address).await;
     server.abort();
 
@@ -68,6 +69,30 @@ async fn shows_every_documented_metric_and_no_other() {
         let series = format!("{gauge}{{store=\"memory\",key=\"job\",kind=\"mutex\"}} 0\n");
         assert!(page.contains(&series), "{page}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shows_the_queue_and_the_batches() {
+    let recorder = example::prometheus().unwrap().build_recorder();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let page = || recorder.handle().render();
+    let assert_shown = |series: &str, value: u32| {
+        let line = format!("leasehold_{series}{{store=\"memory\"}} {value}\n");
+        assert!(page().contains(&line), "{}", page());
+    };
+    let batcher = scenario::batcher();
+
+    let queued = [(); 3].map(|()| batcher.submit(()).unwrap());
+    assert_shown("queued_requests", 3);
+    let [withdrawn, sent @ ..] = queued;
+    drop(withdrawn);
+    for request in sent {
+        request.reply().await.unwrap();
+    }
+
+    assert_shown("queued_requests", 0);
+    assert_shown("batches_total", 1);
+    assert_shown("queue_duration_seconds_count", 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ use syn::{
 };
 
 /// The folder and the name of each crate that is published and has an API.
-const CRATES: [(&str, &str); 13] = [
+const CRATES: [(&str, &str); 16] = [
     (".", "leasehold"),
     ("backend-etcd", "leasehold-etcd"),
     ("backend-fred", "leasehold-fred"),
@@ -28,8 +28,11 @@ const CRATES: [(&str, &str); 13] = [
     ("backend-zookeeper", "leasehold-zookeeper"),
     ("conformance", "leasehold-conformance"),
     ("core", "leasehold-core"),
+    ("entry", "leasehold-entry"),
     ("macros", "leasehold-macros"),
+    ("quorum", "leasehold-quorum"),
     ("redis-support", "leasehold-redis-support"),
+    ("settings", "leasehold-settings"),
     ("sql-support", "leasehold-sql-support"),
 ];
 

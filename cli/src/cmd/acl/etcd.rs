@@ -1,6 +1,6 @@
 //! Users of etcd.
 
-use super::{PASSWORD, SET_PASSWORD, Step, shell_word, tls_files};
+use super::step::{PASSWORD, SET_PASSWORD, Step, shell_word, tls_files};
 use crate::place::Place;
 
 const ROLE: &str = "Permissions, once for the cluster. If authentication is enabled, add --user root to each command. \
@@ -13,7 +13,7 @@ const GRANT: &str = "Grants the role to the user. etcd ignores users until authe
 pub(super) fn steps(place: &Place, user: &str) -> Vec<Step> {
     let scheme = if place.is_encrypted { "https" } else { "http" };
     let endpoints: Vec<String> =
-        place.hosts().iter().map(|(host, port)| format!("{scheme}://{host}:{port}")).collect();
+        place.hosts().iter().map(|server| format!("{scheme}://{server}")).collect();
     let client =
         format!("etcdctl --endpoints {}{}", shell_word(endpoints.join(",")), tls_files(place));
     let (user, prefix) = (shell_word(user), shell_word(&*place.prefix()));

@@ -1,6 +1,8 @@
 //! Users of Redis and of Sentinel.
 
-use super::{PASSWORD, SET_PASSWORD, Step, shell_word, tls_files};
+use leasehold_settings::Server;
+
+use super::step::{PASSWORD, SET_PASSWORD, Step, shell_word, tls_files};
 use crate::place::{Place, Store};
 
 /// The permissions that all types of locks require on one server.
@@ -18,8 +20,7 @@ pub(super) fn steps(place: &Place, user: &str, list: bool) -> Vec<Step> {
     let rules = rules(place, list);
     let mut steps = user_steps("servers", servers(place), &clients, user, &rules);
     if place.store == Store::RedisSentinel {
-        let clients: Vec<_> =
-            place.hosts().iter().map(|(host, port)| client(place, host, port)).collect();
+        let clients: Vec<_> = place.hosts().iter().map(|server| client(place, server)).collect();
         let user = place.parameter("sentinel-user").unwrap_or(user);
         let rules = [&RESET[..], &["&+switch-master"]].concat().join(" ") + " " + SENTINELS;
         let servers = "every sentinel, including sentinels that the URL does not name. \
@@ -105,12 +106,11 @@ fn clients(place: &Place) -> Vec<String> {
             "redis-cli -h \"${{REDIS_HOST:?}}\" -p \"${{REDIS_PORT:-6379}}\"{tls}"
         )];
     }
-    place.hosts().iter().map(|(host, port)| client(place, host, port)).collect()
+    place.hosts().iter().map(|server| client(place, server)).collect()
 }
 
-fn client(place: &Place, host: &str, port: &str) -> String {
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    format!("redis-cli -h {} -p {}{}", shell_word(host), shell_word(port), tls(place))
+fn client(place: &Place, server: &Server) -> String {
+    format!("redis-cli -h {} -p {}{}", shell_word(&server.host), server.port, tls(place))
 }
 
 fn tls(place: &Place) -> String {

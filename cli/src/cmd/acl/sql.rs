@@ -1,6 +1,6 @@
 //! Users of databases.
 
-use super::Step;
+use super::step::Step;
 use crate::place::{Place, Store};
 
 const COMMENT: &str = "In the database with the tables, as their owner or as an administrator, \
@@ -8,16 +8,23 @@ const COMMENT: &str = "In the database with the tables, as their owner or as an 
 
 /// Statements for an administrator of the database, in which the tables are.
 pub(super) fn steps(place: &Place, mark: char, user: &str) -> Vec<Step> {
-    let schema = place.parameter("schema").map(|it| quote(it, mark) + ".").unwrap_or_default();
-    let table = |name: &str| format!("{schema}{}{name}", place.prefix());
+    let default = (place.store == Store::Postgres).then_some("public");
+    let schema = place.parameter("schema").or(default).map(|it| quote(it, mark));
+    let table = |name: &str| match &schema {
+        Some(schema) => format!("{schema}.{}{name}", place.prefix()),
+        None => [&*place.prefix(), name].concat(),
+    };
+    let min_token = match place.store {
+        Store::Postgres => format!("SEQUENCE {}", table("min_token")),
+        _ => table("min_token"),
+    };
     let mut statements = vec![
-        format!("GRANT SELECT, UPDATE ON {} TO {user};", table("stripe")),
-        format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {} TO {user};", table("lease")),
+        format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {} TO {user};", table("key")),
+        format!("GRANT SELECT, UPDATE ON {min_token} TO {user};"),
         format!("GRANT SELECT, UPDATE ON {} TO {user};", table("member")),
     ];
-    if place.store == Store::Postgres {
-        let schema = place.parameter("schema").unwrap_or("public");
-        statements.insert(0, format!("GRANT USAGE ON SCHEMA {} TO {user};", quote(schema, mark)));
+    if let (Store::Postgres, Some(schema)) = (place.store, &schema) {
+        statements.insert(0, format!("GRANT USAGE ON SCHEMA {schema} TO {user};"));
     }
     vec![Step::new("database", COMMENT, statements)]
 }

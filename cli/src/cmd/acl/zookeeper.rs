@@ -1,6 +1,6 @@
 //! Users of ZooKeeper.
 
-use super::{SET_PASSWORD, Step, shell_word};
+use super::step::{SET_PASSWORD, Step, shell_word};
 use crate::place::Place;
 
 const CREATE: &str = "The parent nodes of all locks, once for the ensemble. A node that already exists is not a problem.";
@@ -9,8 +9,7 @@ const OWNER: &str = "Reserves the parent node for this user. Otherwise, the node
      If the node belongs to another user, run setAcl within zkCli.sh after the command addauth for that user";
 
 pub(super) fn steps(place: &Place, user: &str) -> Vec<Step> {
-    let servers: Vec<String> =
-        place.hosts().iter().map(|(host, port)| format!("{host}:{port}")).collect();
+    let servers: Vec<String> = place.hosts().iter().map(ToString::to_string).collect();
     let client = format!("zkCli.sh -server {}", shell_word(servers.join(",")));
     let prefix = place.prefix();
     let parents = prefix.match_indices('/').skip(1).map(|(end, _)| &prefix[..end]);

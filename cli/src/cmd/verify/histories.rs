@@ -20,7 +20,8 @@ use leasehold_conformance::history::stalls::Stalls;
 use leasehold_conformance::history::worker;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::CLIENT;
+/// The argument of a client process whose history is checked.
+const CLIENT: &str = "--client-of-histories";
 
 const PROCESSES: u32 = 4;
 const TASKS: u32 = 8;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::{Done, Verdict};
+use super::suite::{Done, Verdict};
 
 pub(super) fn report(store: &str, done: &[Done]) -> String {
     let count = |has: fn(&Verdict) -> bool| done.iter().filter(|it| has(&it.verdict)).count();

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use leasehold::backend::LockBackend;
 use leasehold::{Holder, LockKey};
 use leasehold_conformance::{Harness, Timing};
+use leasehold_settings::StoreUrl;
 
 use crate::exit::Failure;
 use crate::place::{Place, Store};
@@ -46,7 +47,7 @@ impl Scratch {
         };
         // The path of a ZooKeeper URL is also a prefix.
         let end = match place.store {
-            Store::ZooKeeper => base.len() - place.path.len(),
+            Store::ZooKeeper => base.len() - StoreUrl::parse(url)?.authority()?.path.len(),
             _ => base.len(),
         };
         let mut url = format!("{}?prefix={prefix}", &base[..end]);
@@ -78,8 +79,11 @@ impl Scratch {
         let scratch = Place::of(&self.url).ok()?;
         let prefix = scratch.prefix();
         match self.place.store {
-            Store::Postgres | Store::Mysql => Some(format!(
-                "the suite's tables still exist; to remove them, run: DROP TABLE {prefix}lease, {prefix}stripe, {prefix}member;"
+            Store::Postgres => Some(format!(
+                "the suite's tables still exist; to remove them, run: DROP VIEW {prefix}locks; DROP TABLE {prefix}key, {prefix}member; DROP SEQUENCE {prefix}min_token;"
+            )),
+            Store::Mysql => Some(format!(
+                "the suite's tables still exist; to remove them, run: DROP VIEW {prefix}locks; DROP TABLE {prefix}key, {prefix}min_token, {prefix}member;"
             )),
             Store::ZooKeeper => Some(format!(
                 "the suite's node still exists; to remove it, run: zkCli.sh deleteall {prefix}"
@@ -92,7 +96,7 @@ impl Scratch {
 /// The user's store.
 #[derive(Debug)]
 pub(super) struct Theirs {
-    witness: Arc<dyn LockBackend>,
+    probe: Arc<dyn LockBackend>,
 }
 
 #[async_trait::async_trait]
@@ -102,7 +106,7 @@ impl Harness for Theirs {
     const NAME: &str = "this store";
 
     async fn start() -> Self {
-        Self { witness: connect().await }
+        Self { probe: connect().await }
     }
 
     async fn connect(&self) -> Self::Backend {
@@ -114,13 +118,14 @@ impl Harness for Theirs {
     }
 
     fn timing(&self) -> Timing {
-        let store = self.witness.capabilities();
+        let store = self.probe.capabilities();
         Timing::new().within(store.min_ttl(), store.max_ttl())
     }
 
     /// Reads the holder through a separate client, because stores have no other interface in common.
-    async fn witness(&self, key: &LockKey) -> Option<Holder> {
-        let seen = self.witness.inspect(key).await.expect("the store names the holders of a key");
+    async fn probe(&self, key: &LockKey) -> Option<Holder> {
+        let admin = self.probe.admin().expect("the store supports inspection");
+        let seen = admin.inspect(key).await.expect("the store names the holders of a key");
         seen.holders().first().cloned()
     }
 }

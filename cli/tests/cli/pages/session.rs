@@ -6,13 +6,17 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::{env, fs, thread};
 
-use leasehold_testbed::{Etcd, Redis};
+use leasehold_testbed::{Etcd, MariaDb, Postgres, Redis};
 
 use super::root;
 use crate::support::{Home, SOON, block_on};
 
 /// The line after a command's output, with its exit code.
 const END: &str = "== exit code ";
+
+/// The URLs of databases on the pages about them.
+const POSTGRES: &str = "postgres://app:secret@127.0.0.1/app";
+const MARIADB: &str = "mysql://app:secret@127.0.0.1/app";
 
 /// A shell, the folder beside a checkout in which it starts, and servers in the place of those that pages name.
 pub(super) struct Session {
@@ -21,12 +25,17 @@ pub(super) struct Session {
     screen: Receiver<String>,
     redis: Redis,
     _etcd: Etcd,
+    postgres: Option<Postgres>,
+    mariadb: Option<MariaDb>,
     _home: Home,
 }
 
 impl Session {
-    pub(super) fn open() -> Self {
+    /// Starts a session with the servers that the page names.
+    pub(super) fn open(page: &str) -> Self {
         let (redis, etcd) = (block_on(Redis::start()), block_on(Etcd::start()));
+        let postgres = page.contains(POSTGRES).then(postgres);
+        let mariadb = page.contains(MARIADB).then(mariadb);
         let home = Home::new();
         let folder = home.0.path();
         symlink(root(), folder.join("leasehold")).unwrap();
@@ -43,6 +52,9 @@ impl Session {
             .env("XDG_STATE_HOME", folder.join("state"))
             .env("XDG_CONFIG_HOME", folder.join("config"));
         shell.env("ETCDCTL_ENDPOINTS", etcd.endpoints().join(",")).env("BIN", folder.join("bin"));
+        if let Some(mariadb) = &mariadb {
+            shell.env("MYSQL_TCP_PORT", mariadb.port().to_string());
+        }
         let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
 
         let (keys, lines) = (shell.stdin.take().unwrap(), shell.stdout.take().unwrap());
@@ -50,7 +62,8 @@ impl Session {
         thread::spawn(move || {
             BufReader::new(lines).lines().map_while(Result::ok).try_for_each(|it| sender.send(it))
         });
-        let mut session = Self { shell, keys, screen, redis, _etcd: etcd, _home: home };
+        let mut session =
+            Self { shell, keys, screen, redis, _etcd: etcd, postgres, mariadb, _home: home };
         session.run("exec 2>&1; PATH=$PATH:$BIN");
         session
     }
@@ -61,7 +74,13 @@ impl Session {
 
     /// The command for these servers, as a word that the shell evaluates.
     fn quoted(&self, command: &str) -> String {
-        let command = command.replace("redis://127.0.0.1", &self.redis.url());
+        let mut command = command.replace("redis://127.0.0.1", &self.redis.url());
+        if let Some(postgres) = &self.postgres {
+            command = command.replace(POSTGRES, &of_app(&postgres.url_as("app:secret")));
+        }
+        if let Some(mariadb) = &self.mariadb {
+            command = command.replace(MARIADB, &of_app(&mariadb.url_as("app:secret")));
+        }
         format!("'{}'", command.replace('\'', r"'\''"))
     }
 
@@ -111,6 +130,28 @@ impl Session {
             }
         }
     }
+}
+
+/// Returns the URL with the database `app`.
+fn of_app(url: &str) -> String {
+    let (server, _) = url.rsplit_once('/').unwrap();
+    format!("{server}/app")
+}
+
+fn postgres() -> Postgres {
+    let server = block_on(Postgres::start());
+    block_on(server.sql("CREATE ROLE app LOGIN PASSWORD 'secret'"));
+    // The server has no template databases.
+    block_on(server.sql("CREATE DATABASE app OWNER app TEMPLATE postgres"));
+    server
+}
+
+fn mariadb() -> MariaDb {
+    let server = block_on(MariaDb::start());
+    block_on(server.sql(
+        "CREATE DATABASE app; CREATE USER app IDENTIFIED BY 'secret'; GRANT ALL ON app.* TO app",
+    ));
+    server
 }
 
 impl Drop for Session {

@@ -97,11 +97,9 @@ fn url_decides_which_rights_are_needed() {
         assert!(has(url, right), "{url}");
         assert!(!has("redis://h", right), "{url}");
     }
-    assert!(
-        acl(&["--user", "app", "postgres://h/db"]).contains(
-            &"GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_lease TO app;".to_owned()
-        )
-    );
+    assert!(acl(&["--user", "app", "postgres://h/db"]).contains(
+        &"GRANT SELECT, INSERT, UPDATE, DELETE ON public.leasehold_key TO app;".to_owned()
+    ));
     fails(
         Home::new().leasehold().args(["acl", "--backend", "sqlite:x.db"]),
         64,

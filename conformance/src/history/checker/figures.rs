@@ -3,29 +3,29 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use crate::history::event::EventKind;
+use crate::history::event::{Event, EventKind};
+use crate::history::fault::Hit;
 use crate::history::run::{End, Figures, Register, Run, Sample};
 
 use super::hold::{Hold, Holds};
 use super::rules::Rules;
-use super::time::Timeline;
-use super::{History, stalls};
+use super::time::stalls;
 
 /// Adds the figures and the violations to the run.
-pub(super) fn fill(run: &mut Run, history: &History, holds: &Holds, rules: Rules<'_>) {
-    let timeline = Timeline::new(history.start);
+pub(super) fn fill(run: &mut Run, events: &[Event], holds: &Holds, rules: Rules<'_>) {
+    let (timeline, faults) = (rules.timeline, rules.faults);
     let ms = |time: Duration| time.as_secs_f64() * 1_000.0;
     let mut figures = Figures {
-        events: count(history.events.len()),
+        events: count(events.len()),
         longest_overlap_ms: ms(rules.longest_overlap),
         longest_unserved_ms: ms(rules.longest_unserved),
         until_free_ms: ms(rules.until_free),
         handed_off: rules.handed_off,
-        loss_latency_ms: loss_latency(history, holds),
-        stalled_ms: ms(stalls(&history.events).map(|(from, until)| until - from).sum()),
+        loss_latency_ms: loss_latency(events, faults, holds),
+        stalled_ms: ms(stalls(events).map(|(from, until)| until - from).sum()),
         ..Figures::default()
     };
-    for event in &history.events {
+    for event in events {
         match &event.kind {
             EventKind::Answered { outcome, .. } => {
                 figures.calls += 1;
@@ -52,7 +52,7 @@ pub(super) fn fill(run: &mut Run, history: &History, holds: &Holds, rules: Rules
             bump(&mut figures.losses, reason);
         }
     }
-    for hit in &history.faults {
+    for hit in faults {
         *figures.faults.entry(hit.kind).or_default() += 1;
         figures.faults_on_holds += u64::from(holds.all().iter().any(|it| it.is_at(hit.from)));
     }
@@ -79,14 +79,14 @@ pub(super) fn fill(run: &mut Run, history: &History, holds: &Holds, rules: Rules
 ///
 /// A notification does not count if its process was paused or the machine stalled between the
 /// deadline and the notification.
-fn loss_latency(history: &History, holds: &Holds) -> [f64; 3] {
+fn loss_latency(events: &[Event], faults: &[Hit], holds: &Holds) -> [f64; 3] {
     let mut stops: HashMap<u32, Vec<(Duration, Duration)>> = HashMap::new();
-    for hit in &history.faults {
+    for hit in faults {
         for process in &hit.stopped {
             stops.entry(*process).or_default().push((hit.from, hit.until));
         }
     }
-    let stalls: Vec<_> = stalls(&history.events).collect();
+    let stalls: Vec<_> = stalls(events).collect();
     let was_stopped = |hold: &Hold, at: Duration| {
         let mut stops = stops.get(&hold.process).into_iter().flatten().chain(&stalls);
         stops.any(|(from, until)| *from <= at && hold.deadline <= *until)

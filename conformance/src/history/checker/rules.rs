@@ -8,9 +8,9 @@ use crate::history::event::{Event, EventKind, NO_TOKEN, Usage};
 use crate::history::fault::Hit;
 use crate::history::run::{Kind, Register, ViolationRow};
 
+use super::bounds::Bounds;
 use super::hold::{Hold, Holds};
-use super::time::Timeline;
-use super::{Bounds, stalls};
+use super::time::{Timeline, stalls};
 
 /// The errors that a store may return while it or the network is disturbed.
 const EXPECTED: [&str; 8] = [
@@ -37,8 +37,8 @@ const SPARE_FDS: u64 = 32;
 /// The violations of a history.
 #[derive(Debug)]
 pub(super) struct Rules<'a> {
-    timeline: &'a Timeline,
-    faults: &'a [Hit],
+    pub(super) timeline: &'a Timeline,
+    pub(super) faults: &'a [Hit],
     bounds: Bounds,
     pub(super) violations: Vec<ViolationRow>,
     pub(super) longest_overlap: Duration,

@@ -1,6 +1,8 @@
-//! Converts times on the machine's clock to times since the start of the run.
+//! Times on the machine's clock, and times since the start of the run.
 
 use std::time::Duration;
+
+use crate::history::event::{Event, EventKind};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeline {
@@ -19,4 +21,12 @@ impl Timeline {
     pub(super) fn seconds(&self, at: Duration) -> f64 {
         at.as_secs_f64() - self.start.as_secs_f64()
     }
+}
+
+/// Returns the periods in which the machine did not run any process.
+pub(super) fn stalls(events: &[Event]) -> impl Iterator<Item = (Duration, Duration)> {
+    events.iter().filter_map(|event| match event.kind {
+        EventKind::Stalled { late } => Some((event.at.saturating_sub(late), event.at)),
+        _ => None,
+    })
 }

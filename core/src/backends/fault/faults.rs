@@ -5,8 +5,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Reply, Request};
-use crate::contract::backend::{KeyWatch, KeyWatches, LeaseId, LockBackend, Operation};
+use crate::contract::backend::{
+    KeyWatch, KeyWatches, LeaseId, LockBackend, Operation, Reply, Request, Subject,
+};
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 use crate::sync::{Mutex, lock};
@@ -24,7 +25,7 @@ struct Switches {
     lasting: Mutex<Option<Fault>>,
     calls: Mutex<HashMap<Operation, usize>>,
     asked_for: Mutex<HashSet<LeaseId>>,
-    news: Mutex<News>,
+    notifications: Mutex<Notifications>,
     scripted: KeyWatches,
     scripts: Mutex<Scripts>,
 }
@@ -35,8 +36,8 @@ struct Scripts {
     replies: Vec<Arc<OnReply>>,
 }
 
-type OnRequest = dyn Fn(Request) -> Result<Request, Error> + Send + Sync;
-type OnReply = dyn Fn(&Request, Reply) -> Result<Reply, Error> + Send + Sync;
+type OnRequest = dyn for<'a> Fn(Request<'a>) -> Result<Request<'a>, Error> + Send + Sync;
+type OnReply = dyn Fn(&Request<'_>, Reply) -> Result<Reply, Error> + Send + Sync;
 
 impl fmt::Debug for Scripts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -76,20 +77,20 @@ pub enum Fault {
 /// The notifications that the watches of a [`FaultBackend`](crate::fault::FaultBackend) report.
 ///
 /// ```
-/// use leasehold_core::fault::{FaultBackend, News};
+/// use leasehold_core::fault::{FaultBackend, Notifications};
 /// use leasehold_core::memory::MemoryBackend;
 ///
 /// let store = FaultBackend::new(MemoryBackend::new());
-/// store.faults().set_news(News::Muted);
+/// store.faults().set_notifications(Notifications::Muted);
 /// ```
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum News {
+pub enum Notifications {
     /// The store's own notifications.
     #[default]
     True,
     /// No notifications at all.
     Muted,
-    /// Only the notifications that [`Faults::cry_wolf`] sends.
+    /// Only the notifications that [`Faults::notify_falsely`] sends.
     Scripted,
 }
 
@@ -137,7 +138,8 @@ impl Faults {
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
     /// use std::time::Duration;
     ///
-    /// use leasehold_core::fault::{FaultBackend, Request};
+    /// use leasehold_core::backend::Request;
+    /// use leasehold_core::fault::FaultBackend;
     /// use leasehold_core::memory::MemoryBackend;
     /// use leasehold_core::{Error, ErrorKind, LockClient};
     ///
@@ -157,7 +159,7 @@ impl Faults {
     /// ```
     pub fn on_request(
         &self,
-        script: impl Fn(Request) -> Result<Request, Error> + Send + Sync + 'static,
+        script: impl for<'a> Fn(Request<'a>) -> Result<Request<'a>, Error> + Send + Sync + 'static,
     ) {
         lock(&self.0.scripts).requests.push(Arc::new(script));
     }
@@ -168,25 +170,24 @@ impl Faults {
     ///
     /// Scripts run in the order in which they were added, and cannot be removed.
     ///
-    /// # Panics
-    ///
-    /// The call panics if `script` returns a reply to a different type of request.
+    /// The call fails with [`ErrorKind::Unexpected`] if `script` returns the reply to a different
+    /// type of request.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
     /// use std::time::Duration;
     ///
     /// use leasehold_core::LockClient;
-    /// use leasehold_core::backend::Attempt;
-    /// use leasehold_core::fault::{FaultBackend, Reply};
+    /// use leasehold_core::backend::{Attempt, Reply};
+    /// use leasehold_core::fault::FaultBackend;
     /// use leasehold_core::memory::MemoryBackend;
     ///
     /// // This store grants each lease for one second, whatever the client asks for.
     /// let store = FaultBackend::new(MemoryBackend::new());
     /// store.faults().on_reply(|_request, reply| {
     ///     Ok(match reply {
-    ///         Reply::Acquire(Attempt::Granted(grant)) => {
-    ///             Reply::Acquire(Attempt::Granted(grant.with_ttl(Duration::from_secs(1))))
+    ///         Reply::Attempt(Attempt::Granted(grant)) => {
+    ///             Reply::Attempt(Attempt::Granted(grant.with_ttl(Duration::from_secs(1))))
     ///         }
     ///         reply => reply,
     ///     })
@@ -200,19 +201,19 @@ impl Faults {
     /// ```
     pub fn on_reply(
         &self,
-        script: impl Fn(&Request, Reply) -> Result<Reply, Error> + Send + Sync + 'static,
+        script: impl Fn(&Request<'_>, Reply) -> Result<Reply, Error> + Send + Sync + 'static,
     ) {
         lock(&self.0.scripts).replies.push(Arc::new(script));
     }
 
     /// Sets which notifications are reported by watches that are created after this call. Existing
     /// watches are not affected.
-    pub fn set_news(&self, news: News) {
-        *lock(&self.0.news) = news;
+    pub fn set_notifications(&self, notifications: Notifications) {
+        *lock(&self.0.notifications) = notifications;
     }
 
-    /// Notifies all watches of `key` that were created with [`News::Scripted`].
-    pub fn cry_wolf(&self, key: &LockKey) {
+    /// Notifies all watches of `key` that were created with [`Notifications::Scripted`].
+    pub fn notify_falsely(&self, key: &LockKey) {
         self.0.scripted.notify(key.as_str());
     }
 
@@ -247,7 +248,7 @@ impl Faults {
     /// Applies `request` as the scripts require.
     pub(super) async fn apply(
         &self,
-        request: Request,
+        request: Request<'_>,
         store: &impl LockBackend,
     ) -> Result<Reply, Error> {
         let scripts = lock(&self.0.scripts).clone();
@@ -262,17 +263,12 @@ impl Faults {
         lock(&self.0.asked_for).extend(leases);
     }
 
-    /// Returns the watch of `key`: the store's `watch`, unless the faults replace it.
-    pub(super) fn watch(&self, key: &LockKey, watch: impl FnOnce() -> KeyWatch) -> KeyWatch {
-        let scripts = lock(&self.0.scripts).requests.clone();
-        let request = Request::Watch(key.clone());
-        if scripts.iter().try_fold(request, |request, script| script(request)).is_err() {
-            return KeyWatch::silent();
-        }
-        match *lock(&self.0.news) {
-            News::True => watch(),
-            News::Muted => KeyWatch::silent(),
-            News::Scripted => self.0.scripted.watch(key),
+    /// Returns the watch of `subject` in `store`, unless the faults replace it.
+    pub(super) fn watch(&self, subject: Subject<'_>, store: &impl LockBackend) -> KeyWatch {
+        match *lock(&self.0.notifications) {
+            Notifications::True => store.watch(subject),
+            Notifications::Muted => KeyWatch::silent(),
+            Notifications::Scripted => self.0.scripted.watch(subject.key()),
         }
     }
 }

@@ -5,12 +5,12 @@ use crate::contract::key::LockKey;
 
 /// The outcome of an attempt to acquire a lease.
 ///
-/// See [`LockBackend`](crate::backend::LockBackend) for an example that prints both outcomes.
+/// See [`Entry`](crate::backend::entry::Entry) for an example that acquires a lease.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Attempt {
     /// The lease is in force.
     Granted(Grant),
-    /// The claim was not granted because of another lease or a queued claim.
+    /// The claim was not granted because of another lease or an earlier queued claim.
     Held(Contention),
 }
 
@@ -48,11 +48,12 @@ pub enum Renewal {
     /// The lease is renewed. The TTL restarted when the store received the request.
     Renewed,
     /// The lease is renewed, but an operator or a waiter has
-    /// [asked](crate::backend::LockBackend::request_revocation) the holder to finish early.
+    /// [asked](crate::backend::StoreAdmin::request_revocation) the holder to finish early.
     RevocationRequested,
-    /// The lease is no longer in force, and another lease holds the key.
+    /// The lease is no longer in force, and a lease of the [same
+    /// type](crate::backend::rules::is_same_type) holds the key.
     Taken,
-    /// The lease is no longer in force, and no other lease holds the key.
+    /// The lease is no longer in force, and the key is free or in use as a different type of lock.
     Vanished,
 }
 

@@ -13,9 +13,9 @@ use std::time::Duration;
 /// use leasehold_core::backend::{Capabilities, Feature, Fencing};
 ///
 /// let capabilities = Capabilities::new("shelf", Fencing::BestEffort)
-///     .with(Feature::Inspect)
+///     .with(Feature::Queue)
 ///     .with_ttl_range(Duration::from_millis(1), Duration::from_secs(3_600));
-/// assert!(capabilities.supports(Feature::Inspect));
+/// assert!(capabilities.supports(Feature::Queue));
 /// assert!(!capabilities.supports(Feature::Push));
 /// ```
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -49,32 +49,19 @@ pub enum Fencing {
     Strict,
 }
 
-/// An optional feature of a store.
+/// An optional feature of a store, which the backend declares in its
+/// [`Capabilities`](crate::backend::Capabilities).
+///
+/// Operations for operators and quorum membership are not features, because
+/// [`admin`](crate::backend::LockBackend::admin) and
+/// [`member`](crate::backend::LockBackend::member) return them.
 ///
 /// See [`Capabilities`](crate::backend::Capabilities) for an example that declares a feature.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum Feature {
-    /// The store supports
-    /// [`LockBackend::force_release`](crate::backend::LockBackend::force_release).
-    ForceRelease,
-    /// The store supports [`LockBackend::inspect`](crate::backend::LockBackend::inspect), and a
-    /// refusal names a [holder](crate::backend::Contention::with_holder).
-    Inspect,
-    /// The store supports [`LockBackend::list`](crate::backend::LockBackend::list), for users with
-    /// the necessary permissions.
-    List,
-    /// The store can be a member of a quorum.
-    ///
-    /// The store supports [`standing`](crate::backend::LockBackend::standing) and
-    /// [`enlist`](crate::backend::LockBackend::enlist). The store checks the [quorum
-    /// configuration](crate::backend::Claim::with_charter) of a claim, and applies the [minimum
-    /// token](crate::backend::Lease::with_floor) of a lease. For claims with the store's own
-    /// configuration, the store honors the [requested minimum
-    /// token](crate::backend::Claim::with_least_token).
-    Membership,
-    /// A [`LockBackend::watch`](crate::backend::LockBackend::watch) fires when any client releases
-    /// the key.
+    /// A [`LockBackend::watch`](crate::backend::LockBackend::watch) fires on the events that
+    /// [`Subject`](crate::backend::Subject) lists, and when notifications may have been missed.
     Push,
     /// Claims with [`Patience::Queues`](crate::backend::Patience::Queues) are granted in order of
     /// arrival. Fair locks require this feature.
@@ -82,9 +69,6 @@ pub enum Feature {
     /// The store also queues claims with [`Patience::Waits`](crate::backend::Patience::Waits), so
     /// that each process gets a fair share of the grants.
     Queue,
-    /// The store supports
-    /// [`LockBackend::request_revocation`](crate::backend::LockBackend::request_revocation).
-    Revocation,
     /// A client's [kept](crate::backend::Tenure::Kept) leases, which the client renews, expire
     /// together if they have the same TTL. Renewing all of a client's leases with the same TTL
     /// costs as much as renewing a single lease.
@@ -93,10 +77,10 @@ pub enum Feature {
     /// the same process. The first grant of a key may omit spare tokens.
     SpareTokens,
     /// The store supports
-    /// [`LockBackend::try_acquire_all`](crate::backend::LockBackend::try_acquire_all) for up to 64
+    /// [`LockBackend::acquire_all`](crate::backend::LockBackend::acquire_all) for up to 64
     /// exclusive claims.
     Together,
-    /// Claims may request [units](crate::backend::Share::Units) of a key, such as the permits of a
+    /// Claims may request [units](crate::backend::Mode::Units) of a key, such as the permits of a
     /// semaphore. Semaphores require this feature. Reader-writer locks and elections require both
     /// this feature and [`Feature::Queue`].
     Units,
@@ -106,13 +90,8 @@ impl Feature {
     /// Returns a short name of the feature.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::ForceRelease => "force release",
-            Self::Inspect => "inspect",
-            Self::List => "list",
-            Self::Membership => "membership",
             Self::Push => "push",
             Self::Queue => "queue",
-            Self::Revocation => "revocation",
             Self::Sessions => "sessions",
             Self::SpareTokens => "spare tokens",
             Self::Together => "together",

@@ -2,14 +2,21 @@
 
 use std::time::Duration;
 
-use crate::contract::backend::{Charter, Lease, LeaseId, Share};
+use crate::contract::backend::{Lease, LeaseId, Mode};
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 
 /// A request for a key: the requested lease, and whether the caller waits if the key is held.
 ///
 /// All attempts of one acquisition send the same claim. If the reply to an attempt is lost, the
-/// caller can retry, because the store recognizes the claim by its [`LeaseId`].
+/// caller can retry, because the store recognizes the claim by its [`LeaseId`]. If the lease is
+/// already in force, the store grants the lease again with a full TTL and a new token.
+///
+/// A store may ignore the [tenure](crate::backend::Tenure) of the lease, the [spare
+/// tokens](Self::with_spare_tokens) and a [patience](Patience) of [`Waits`](Patience::Waits). A
+/// store without operations for [operators](crate::backend::LockBackend::admin) may also ignore the
+/// description. All other parts of a claim must be honored, or the backend must not declare the
+/// [feature](crate::backend::Feature) that needs them.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -26,8 +33,6 @@ pub struct Claim {
     lease: Lease,
     patience: Patience,
     spare_tokens: u32,
-    least_token: u64,
-    charter: Option<Charter>,
 }
 
 /// Whether the caller of a [`Claim`] waits if the key is held.
@@ -39,15 +44,22 @@ pub enum Patience {
     /// The caller does not wait, so the store does not queue a claim that it refuses.
     Leaves,
     /// The caller retries until it acquires the lock or gives up. A store with a
-    /// [queue](crate::backend::Feature::Queue) may [queue](crate::backend::Contention::with_place)
-    /// the claim, even though the caller did not request a queue entry.
-    Waits,
-    /// The caller retries, and the store queues the claim in the meantime. Later claims cannot
-    /// overtake a queued claim.
+    /// [queue](crate::backend::Feature::Queue) may queue the claim, even though the caller did not
+    /// request a queue entry, and then reports the queue entry with
+    /// [`Contention::with_queue_entry`](crate::backend::Contention::with_queue_entry).
     ///
-    /// The store keeps the queue entry for this duration after the last attempt. A crashed waiter
-    /// therefore blocks later claims for at most this duration. Releasing the lease removes the
-    /// queue entry immediately.
+    /// Each attempt restarts the lifetime of the queue entry, which is [`Claim::queue_ttl`]. As
+    /// soon as the claim can be granted, the rest of the lifetime is limited to
+    /// [`Claim::reservation`]. A store may also grant the claim for this time, so a release of a
+    /// refused claim may report [`Released`](crate::backend::Release::Released).
+    Waits,
+    /// The caller retries, and the store queues the claim in the meantime. Later claims are granted
+    /// only if they fit in addition to the queued claim, as the [rules](crate::backend::rules) of
+    /// admission define.
+    ///
+    /// Each attempt restarts the lifetime of the queue entry, which is this duration. A crashed
+    /// waiter therefore blocks later claims for at most this duration. Releasing the lease removes
+    /// the queue entry immediately.
     Queues(Duration),
 }
 
@@ -58,20 +70,16 @@ impl Patience {
     /// The reservation is long enough for a round trip to anywhere in the world. A crashed waiter
     /// delays other waiters by at most the duration of one reservation.
     pub const RESERVATION: Duration = Duration::from_millis(250);
+
+    /// How long a store keeps the queue entry of a claim whose caller only [waits](Self::Waits),
+    /// unless the TTL of the lease is shorter.
+    pub const QUEUE_TTL: Duration = Duration::from_secs(5);
 }
 
 impl Claim {
-    /// How far a [requested minimum token](Self::with_least_token), interpreted as a time, may be
-    /// ahead of the store's own clock.
-    ///
-    /// See [`TOKENS_PER_MICROSECOND`](crate::backend::Grant::TOKENS_PER_MICROSECOND) for how tokens
-    /// and times correspond. The limit is longer than a round trip to anywhere in the world, so a
-    /// store accepts the minimum token of every client with a correct clock.
-    pub const WISHED_AHEAD: Duration = Duration::from_secs(1);
-
     /// Creates a claim for a caller that does not wait.
     pub fn new(lease: Lease) -> Self {
-        Self { lease, patience: Patience::Leaves, spare_tokens: 0, least_token: 0, charter: None }
+        Self { lease, patience: Patience::Leaves, spare_tokens: 0 }
     }
 
     /// Sets whether the caller waits.
@@ -90,35 +98,6 @@ impl Claim {
         self
     }
 
-    /// Asks the store for a grant whose last token is at least `number`. If the grant has spare
-    /// tokens, the last spare token is the last token. Clients use this request to get the same
-    /// token from several stores.
-    ///
-    /// A store with [`Feature::Membership`](crate::backend::Feature::Membership) ignores a
-    /// requested minimum token that, interpreted as a time, is more than
-    /// [`WISHED_AHEAD`](Self::WISHED_AHEAD) ahead of its own clock. A client with a wrong clock
-    /// therefore cannot use up the range of tokens. Any store may ignore the requested minimum
-    /// token if the claim does not have a [quorum configuration](Self::with_charter). A store
-    /// without the membership feature may always ignore the requested minimum token.
-    #[must_use]
-    pub fn with_least_token(mut self, number: u64) -> Self {
-        self.least_token = number;
-        self
-    }
-
-    /// Sets the quorum configuration that the store must have in order to grant the claim.
-    ///
-    /// A store with [`Feature::Membership`](crate::backend::Feature::Membership) returns
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if its own configuration differs
-    /// from the requested configuration. For a claim with a quorum configuration, the store may
-    /// return [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the claim requests units
-    /// or if the request contains several claims.
-    #[must_use]
-    pub fn with_charter(mut self, charter: Charter) -> Self {
-        self.charter = Some(charter);
-        self
-    }
-
     /// Returns the lease that will be in force once the claim is granted.
     pub fn lease(&self) -> &Lease {
         &self.lease
@@ -134,9 +113,9 @@ impl Claim {
         self.lease.id()
     }
 
-    /// Returns whether the claim requests the whole key or a number of its units.
-    pub fn share(&self) -> Share {
-        self.lease.share()
+    /// Returns whether the claim is exclusive or requests a number of units.
+    pub fn mode(&self) -> Mode {
+        self.lease.mode()
     }
 
     /// Returns how many spare tokens the caller can assign to further holders. The store may
@@ -145,23 +124,25 @@ impl Claim {
         self.spare_tokens
     }
 
-    /// Returns the requested minimum token, which the store may ignore.
-    pub fn least_token(&self) -> u64 {
-        self.least_token
-    }
-
-    /// Returns the quorum configuration that the store must have.
-    pub fn charter(&self) -> Option<&Charter> {
-        self.charter.as_ref()
-    }
-
-    /// Returns how long the store keeps the queue entry of the claim, or `None` if the claim did
-    /// not request a queue entry.
-    pub fn place(&self) -> Option<Duration> {
+    /// Returns how long the store keeps the queue entry of the claim after its last attempt, or
+    /// `None` if the store does not queue the claim.
+    ///
+    /// A store without a [queue](crate::backend::Feature::Queue) ignores this time.
+    pub fn queue_ttl(&self) -> Option<Duration> {
         match self.patience {
-            Patience::Queues(place) => Some(place),
-            Patience::Leaves | Patience::Waits => None,
+            Patience::Leaves => None,
+            Patience::Waits => Some(Patience::QUEUE_TTL.min(self.lease.ttl())),
+            Patience::Queues(time) => Some(time),
         }
+    }
+
+    /// Returns the limit for the remaining time of the queue entry from the moment when the claim
+    /// can be granted. `None` means that there is no limit.
+    ///
+    /// A crashed waiter that did not request a queue entry therefore delays later claims for at
+    /// most this time.
+    pub fn reservation(&self) -> Option<Duration> {
+        (self.patience == Patience::Waits).then_some(Patience::RESERVATION)
     }
 
     /// Returns whether the caller waits.
@@ -169,14 +150,10 @@ impl Claim {
         self.patience
     }
 
-    pub(crate) fn waits(&self) -> bool {
-        self.patience != Patience::Leaves
-    }
-
     /// Creates an [`ErrorKind::WrongType`] error for a claim whose key is in use as a different
     /// type of lock.
     pub fn wrong_type(&self) -> Error {
-        let message = if self.share().is_whole() {
+        let message = if self.mode().is_mutex() {
             "the key is in use as a semaphore or a read-write lock; a lock of another type needs a different name"
         } else {
             "the key is in use as a mutex; a lock of another type needs a different name"
@@ -192,17 +169,17 @@ mod tests {
     #[test]
     fn error_of_another_lock_type_says_how_the_key_is_in_use() {
         let key = LockKey::new("job").unwrap();
-        let refusal = |share| {
-            let lease = Lease::new(&key, Duration::from_secs(30)).with_share(share);
+        let refusal = |mode| {
+            let lease = Lease::new(&key, Duration::from_secs(30)).with_mode(mode);
             Claim::new(lease).wrong_type().to_string()
         };
 
         let advice = "a lock of another type needs a different name";
         assert_eq!(
-            refusal(Share::READER),
+            refusal(Mode::READER),
             format!("\"job\": the key is in use as a mutex; {advice}")
         );
         let units = "the key is in use as a semaphore or a read-write lock";
-        assert_eq!(refusal(Share::Whole), format!("\"job\": {units}; {advice}"));
+        assert_eq!(refusal(Mode::Exclusive), format!("\"job\": {units}; {advice}"));
     }
 }

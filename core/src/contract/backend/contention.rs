@@ -19,26 +19,26 @@ use crate::contract::holder::Holder;
 pub struct Contention {
     holder: Option<Holder>,
     retry_after: Option<Duration>,
-    place: Option<Duration>,
-    called_by: Option<CalledBy>,
+    queue_entry: Option<Duration>,
+    woken_by: Option<WokenBy>,
 }
 
-/// The notification that prompts a client to retry its queued claim.
+/// Which notification wakes a waiter, so that it retries its queued claim.
 ///
 /// ```
-/// use leasehold_core::backend::{CalledBy, Contention};
+/// use leasehold_core::backend::{WokenBy, Contention};
 ///
-/// let contention = Contention::new().with_called_by(CalledBy::Name);
-/// assert_eq!(contention.called_by(), Some(CalledBy::Name));
+/// let contention = Contention::new().with_woken_by(WokenBy::Claim);
+/// assert_eq!(contention.woken_by(), Some(WokenBy::Claim));
 /// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum CalledBy {
+pub enum WokenBy {
     /// The client retries after any notification for the key.
     Key,
-    /// The client retries only after a notification for this claim
-    /// ([`KeyWatches::call`](crate::backend::KeyWatches::call)). The client ignores other
-    /// notifications for the key.
-    Name,
+    /// The client retries only after an individual notification for this claim, such as
+    /// [`KeyWatches::notify_claim`](crate::backend::KeyWatches::notify_claim) sends. The client
+    /// ignores other notifications for the key.
+    Claim,
 }
 
 impl Contention {
@@ -55,24 +55,27 @@ impl Contention {
         self
     }
 
-    /// Sets the time after which a new attempt can succeed. This is the time until the expiry of
-    /// the lease, or of the earlier queue entry, that prevents the grant. Call this method if the
-    /// key may become free before the reported holder's lease expires.
+    /// Sets the time after which a new attempt can succeed, even if the reported holder does not
+    /// release its lease before then. This is the time until the first expiry among the leases and
+    /// the earlier queue entries that prevent the grant.
+    ///
+    /// Do not include queue entries if the claim is exclusive and the key is held, because the
+    /// claim cannot be granted before the holder's lease has ended.
     #[must_use]
     pub fn with_retry_after(mut self, time: Duration) -> Self {
         self.retry_after = Some(time);
         self
     }
 
-    /// Declares that the store has queued the claim, and sets how long the queue entry lasts if no
-    /// further attempt is made.
+    /// Declares that the store has queued the claim, and sets the TTL of the queue entry, which
+    /// is [`Claim::queue_ttl`](crate::backend::Claim::queue_ttl). The next attempt restarts this TTL.
     ///
     /// Call this method only if the claim did not request a queue entry, that is, its patience is
     /// [`Waits`](crate::backend::Patience::Waits) and not
     /// [`Queues`](crate::backend::Patience::Queues).
     #[must_use]
-    pub fn with_place(mut self, time: Duration) -> Self {
-        self.place = Some(time);
+    pub fn with_queue_entry(mut self, ttl: Duration) -> Self {
+        self.queue_entry = Some(ttl);
         self
     }
 
@@ -83,8 +86,8 @@ impl Contention {
     /// expires](Self::retry_after), or when its own queue entry must be refreshed. The caller's
     /// retry policy can add further attempts.
     #[must_use]
-    pub fn with_called_by(mut self, by: CalledBy) -> Self {
-        self.called_by = Some(by);
+    pub fn with_woken_by(mut self, by: WokenBy) -> Self {
+        self.woken_by = Some(by);
         self
     }
 
@@ -102,13 +105,13 @@ impl Contention {
 
     /// Returns which notification the store sends when the claim can be granted, or `None` if the
     /// store does not send one.
-    pub fn called_by(&self) -> Option<CalledBy> {
-        self.called_by
+    pub fn woken_by(&self) -> Option<WokenBy> {
+        self.woken_by
     }
 
-    /// Returns how long the queue entry of the claim lasts, if the claim did not request a queue
-    /// entry but the store queued the claim nevertheless. Returns `None` for all other claims.
-    pub fn place(&self) -> Option<Duration> {
-        self.place
+    /// Returns the TTL of the claim's queue entry, if the claim did not request a queue entry but
+    /// the store queued the claim nevertheless. Returns `None` for all other claims.
+    pub fn queue_entry(&self) -> Option<Duration> {
+        self.queue_entry
     }
 }

@@ -22,7 +22,7 @@ pub enum Verdict {
 }
 
 /// The result of one check of a server, as returned by
-/// [`LockBackend::diagnose`](crate::backend::LockBackend::diagnose).
+/// [`StoreAdmin::diagnose`](crate::backend::StoreAdmin::diagnose).
 ///
 /// ```
 /// use leasehold_core::backend::{Finding, Verdict};

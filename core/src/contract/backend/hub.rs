@@ -22,7 +22,7 @@ pub(super) struct Hub {
 pub(super) struct Watched {
     pub(super) keys: HashMap<LockKey, WatchedKey>,
     /// The claims that can be notified individually, by the numbers of their ids.
-    pub(super) claims: HashMap<u64, CalledClaim>,
+    pub(super) claims: HashMap<u64, WatchedClaim>,
 }
 
 #[derive(Default)]
@@ -46,8 +46,8 @@ pub(super) enum Wakers {
 
 /// Whether a claim was notified since its watch last fired, and the waker of the watch.
 #[derive(Default)]
-pub(super) struct CalledClaim {
-    pub(super) is_called: bool,
+pub(super) struct WatchedClaim {
+    pub(super) is_notified: bool,
     pub(super) waker: Option<Waker>,
 }
 
@@ -64,7 +64,7 @@ impl Watched {
     pub(super) fn add_claim(&mut self, number: u64) -> bool {
         let is_new = !self.claims.contains_key(&number);
         if is_new {
-            self.claims.insert(number, CalledClaim::default());
+            self.claims.insert(number, WatchedClaim::default());
         }
         is_new
     }
@@ -132,10 +132,10 @@ impl Wakers {
     }
 }
 
-impl CalledClaim {
+impl WatchedClaim {
     /// Records a notification. The caller wakes the returned waker after unlocking the map.
-    pub(super) fn call(&mut self) -> Option<Waker> {
-        self.is_called = true;
+    pub(super) fn notify(&mut self) -> Option<Waker> {
+        self.is_notified = true;
         self.waker.take()
     }
 }

@@ -3,7 +3,7 @@
 use crate::contract::key::LockKey;
 
 /// A page of keys with leases or queued claims, returned by
-/// [`LockBackend::list`](crate::backend::LockBackend::list).
+/// [`StoreAdmin::list`](crate::backend::StoreAdmin::list).
 ///
 /// ```
 /// use leasehold_core::LockKey;

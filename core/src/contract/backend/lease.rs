@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use uuid::{Builder, Uuid};
 
-use crate::contract::backend::Share;
+use crate::contract::backend::Mode;
 use crate::contract::description::Description;
 use crate::contract::key::LockKey;
 
@@ -23,6 +23,7 @@ use crate::contract::key::LockKey;
 /// let id = LeaseId::new();
 /// assert_ne!(id, LeaseId::new());
 /// assert_eq!(format!("{id:?}"), format!("LeaseId({})", id.fingerprint()));
+/// assert_eq!(LeaseId::from_secret(&id.secret()), Some(id));
 /// ```
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct LeaseId {
@@ -65,8 +66,9 @@ impl LeaseId {
         write!(text, "-{:x}", self.count).expect("writing to a string succeeds");
     }
 
-    /// Parses the [`secret`](Self::secret) form of an id. Returns `None` if `text` is not an id.
-    pub(crate) fn from_secret(text: &str) -> Option<Self> {
+    /// Parses an id that a store has kept as its [`secret`](Self::secret). Returns `None` if `text`
+    /// is not an id.
+    pub fn from_secret(text: &str) -> Option<Self> {
         let (random, count) = text.split_once('-')?;
         let random = Uuid::try_parse(random).ok()?;
         Some(Self { random, count: u64::from_str_radix(count, 16).ok()? })
@@ -173,10 +175,10 @@ pub enum Tenure {
 /// ```
 /// use std::time::Duration;
 /// use leasehold_core::LockKey;
-/// use leasehold_core::backend::{Lease, Share};
+/// use leasehold_core::backend::{Lease, Mode};
 ///
 /// let lease = Lease::new(&LockKey::new("invoice:42")?, Duration::from_secs(30));
-/// assert_eq!(lease.share(), Share::Whole);
+/// assert_eq!(lease.mode(), Mode::Exclusive);
 /// assert_eq!(lease.ttl(), Duration::from_secs(30));
 /// # Ok::<(), leasehold_core::Error>(())
 /// ```
@@ -186,9 +188,8 @@ pub struct Lease {
     id: LeaseId,
     ttl: Duration,
     tenure: Tenure,
-    share: Share,
+    mode: Mode,
     description: Option<Description>,
-    floor: u64,
 }
 
 impl Lease {
@@ -200,9 +201,8 @@ impl Lease {
             id: LeaseId::new(),
             ttl,
             tenure: Tenure::Fixed,
-            share: Share::Whole,
+            mode: Mode::Exclusive,
             description: None,
-            floor: 0,
         }
     }
 
@@ -215,8 +215,8 @@ impl Lease {
 
     /// Sets whether the lease covers the whole key or a number of its units.
     #[must_use]
-    pub fn with_share(mut self, share: Share) -> Self {
-        self.share = share;
+    pub fn with_mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
         self
     }
 
@@ -231,18 +231,6 @@ impl Lease {
     #[must_use]
     pub fn with_ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
-        self
-    }
-
-    /// Sets a minimum token. After a successful renewal with this lease, all later tokens of the
-    /// key are larger than the minimum token.
-    ///
-    /// A store with [`Feature::Membership`](crate::backend::Feature::Membership) must apply the
-    /// minimum token if it granted the lease under its quorum configuration. Other stores may
-    /// ignore the minimum token. The minimum token affects only renewals, not claims.
-    #[must_use]
-    pub fn with_floor(mut self, floor: u64) -> Self {
-        self.floor = floor;
         self
     }
 
@@ -268,19 +256,13 @@ impl Lease {
     }
 
     /// Returns whether the lease covers the whole key or a number of its units.
-    pub fn share(&self) -> Share {
-        self.share
+    pub fn mode(&self) -> Mode {
+        self.mode
     }
 
     /// Returns the description of the holder.
     pub fn description(&self) -> Option<&Description> {
         self.description.as_ref()
-    }
-
-    /// Returns the minimum token. After a successful renewal, all later tokens of the key are
-    /// larger than the minimum token. The value 0 means that there is no minimum.
-    pub fn floor(&self) -> u64 {
-        self.floor
     }
 }
 

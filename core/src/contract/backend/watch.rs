@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use super::hub::{Hub, Watched};
-use crate::contract::backend::{CalledBy, LeaseId};
+use crate::contract::backend::{LeaseId, WokenBy};
 use crate::contract::key::LockKey;
 use crate::sync::{Mutex, lock};
 
@@ -34,15 +34,26 @@ enum Sources {
     /// watches.
     Several {
         watches: Box<[KeyWatch]>,
-        heeded: Option<Heeded>,
+        selection: Option<WatchSelection>,
         _attached: Option<Box<dyn Send + Sync>>,
     },
 }
 
-/// The numbers of the watches that may fire, if a watch consists of [several](KeyWatch::heeding).
+/// The numbers of the watches that may fire, if a watch consists of [several](KeyWatch::selected).
 /// Until the set is replaced, all watches may fire. Clones share the same set.
+///
+/// ```
+/// use std::collections::BTreeSet;
+///
+/// use leasehold_core::backend::{KeyWatch, WatchSelection};
+///
+/// let selection = WatchSelection::default();
+/// let watch = KeyWatch::selected([KeyWatch::silent(), KeyWatch::silent()], selection.clone());
+/// selection.set(BTreeSet::from([1]));
+/// # drop(watch);
+/// ```
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Heeded(Arc<Mutex<Option<BTreeSet<usize>>>>);
+pub struct WatchSelection(Arc<Mutex<Option<BTreeSet<usize>>>>);
 
 struct Subscription {
     hub: Arc<Hub>,
@@ -55,7 +66,7 @@ struct Interest {
     key: LockKey,
     /// The number of the claim that can be notified individually, if there is one. The number is
     /// stored instead of the lease id to save memory, because there are many watches.
-    claim: Option<(u64, CalledBy)>,
+    claim: Option<(u64, WokenBy)>,
 }
 
 /// Whether a subscription is in the maps of its hub.
@@ -100,14 +111,14 @@ impl KeyWatch {
         if watches.is_empty() {
             return Self::silent();
         }
-        Self(Sources::Several { watches, heeded: None, _attached: None })
+        Self(Sources::Several { watches, selection: None, _attached: None })
     }
 
     /// Creates a watch that fires when one of `watches` fires, provided that its number is in
-    /// `heeded` at the time of the poll.
-    pub(crate) fn heeding(watches: impl IntoIterator<Item = Self>, heeded: Heeded) -> Self {
+    /// `selection` at the time of the poll.
+    pub fn selected(watches: impl IntoIterator<Item = Self>, selection: WatchSelection) -> Self {
         let watches = watches.into_iter().collect();
-        Self(Sources::Several { watches, heeded: Some(heeded), _attached: None })
+        Self(Sources::Several { watches, selection: Some(selection), _attached: None })
     }
 
     /// Drops `attached` together with the watch. A backend can stop observing the key in its store
@@ -116,7 +127,7 @@ impl KeyWatch {
     pub fn with_attached(self, attached: impl Send + Sync + 'static) -> Self {
         let attached: Box<dyn Send + Sync> = Box::new(attached);
         let watches = Box::new([self]);
-        Self(Sources::Several { watches, heeded: None, _attached: Some(attached) })
+        Self(Sources::Several { watches, selection: None, _attached: Some(attached) })
     }
 
     /// Waits until something about the key may have changed.
@@ -142,8 +153,8 @@ impl KeyWatch {
         match &mut self.0 {
             Sources::Silent => false,
             Sources::One(subscription) => subscription.has_changed(),
-            Sources::Several { watches, heeded, .. } => {
-                audible(watches, heeded.as_ref()).any(Self::has_changed)
+            Sources::Several { watches, selection, .. } => {
+                audible(watches, selection.as_ref()).any(Self::has_changed)
             }
         }
     }
@@ -158,12 +169,12 @@ impl KeyWatch {
     }
 
     /// Sets which notifications the watch reports after this call.
-    pub(crate) fn heed(&mut self, called_by: CalledBy) {
+    pub(crate) fn set_woken_by(&mut self, woken_by: WokenBy) {
         match &mut self.0 {
             Sources::Silent => {}
-            Sources::One(subscription) => subscription.heed(called_by),
+            Sources::One(subscription) => subscription.set_woken_by(woken_by),
             Sources::Several { watches, .. } => {
-                watches.iter_mut().for_each(|watch| watch.heed(called_by));
+                watches.iter_mut().for_each(|watch| watch.set_woken_by(woken_by));
             }
         }
     }
@@ -179,8 +190,8 @@ impl KeyWatch {
         match &mut self.0 {
             Sources::Silent => (Poll::Pending, Replaced::new()),
             Sources::One(subscription) => subscription.poll_changed(cx),
-            Sources::Several { watches, heeded, .. } => {
-                poll_each(audible(watches, heeded.as_ref()), cx)
+            Sources::Several { watches, selection, .. } => {
+                poll_each(audible(watches, selection.as_ref()), cx)
             }
         }
     }
@@ -196,9 +207,9 @@ impl fmt::Debug for KeyWatch {
     }
 }
 
-impl Heeded {
+impl WatchSelection {
     /// Sets which watches may fire after this call.
-    pub(crate) fn set(&self, numbers: BTreeSet<usize>) {
+    pub fn set(&self, numbers: BTreeSet<usize>) {
         *lock(&self.0) = Some(numbers);
     }
 
@@ -210,10 +221,10 @@ impl Heeded {
 /// Returns the watches that are not muted.
 fn audible<'a>(
     watches: &'a mut [KeyWatch],
-    heeded: Option<&'a Heeded>,
+    selection: Option<&'a WatchSelection>,
 ) -> impl Iterator<Item = &'a mut KeyWatch> {
-    let is_heeded = move |number: usize| heeded.is_none_or(|heeded| heeded.contains(number));
-    watches.iter_mut().enumerate().filter(move |(number, _)| is_heeded(*number)).map(|(_, it)| it)
+    let is_selected = move |number: usize| selection.is_none_or(|it| it.contains(number));
+    watches.iter_mut().enumerate().filter(move |(number, _)| is_selected(*number)).map(|(_, it)| it)
 }
 
 /// Polls all watches. A change that several watches report is reported only once.
@@ -234,7 +245,7 @@ fn poll_each<'a>(
 
 impl Subscription {
     fn begin(hub: &Arc<Hub>, key: &LockKey, claim: Option<LeaseId>) -> Self {
-        let claim = claim.map(|id| (id.number(), CalledBy::Key));
+        let claim = claim.map(|id| (id.number(), WokenBy::Key));
         let interest = Interest { key: key.clone(), claim };
         let place = Place::Aside(interest.events(hub));
         Self { hub: Arc::clone(hub), interest, place }
@@ -250,11 +261,13 @@ impl Subscription {
         if mem::take(&mut listed.missed) {
             return (Poll::Ready(()), replaced);
         }
-        if let Some(called) = interest.claim.and_then(|(claim, _)| watched.claims.get_mut(&claim)) {
-            if mem::take(&mut called.is_called) {
+        if let Some(watched_claim) =
+            interest.claim.and_then(|(claim, _)| watched.claims.get_mut(&claim))
+        {
+            if mem::take(&mut watched_claim.is_notified) {
                 return (Poll::Ready(()), replaced);
             }
-            replaced.extend(called.waker.replace(cx.waker().clone()));
+            replaced.extend(watched_claim.waker.replace(cx.waker().clone()));
         }
         let key = watched.key(&interest.key);
         if interest.is_of_key() && key.version != listed.seen {
@@ -284,8 +297,8 @@ impl Subscription {
         }
         let mut watched = lock(&hub.watched);
         let listed = place.list(hub, interest, &mut watched);
-        let called = interest.claim.and_then(|(claim, _)| watched.claims.get(&claim));
-        let has_changed = called.is_some_and(|called| called.is_called)
+        let watched_claim = interest.claim.and_then(|(claim, _)| watched.claims.get(&claim));
+        let has_changed = watched_claim.is_some_and(|watched_claim| watched_claim.is_notified)
             || watched.key(&interest.key).version != listed.seen;
         if !has_changed {
             listed.quiet_at = events;
@@ -302,14 +315,16 @@ impl Subscription {
         let mut watched = lock(&hub.watched);
         listed.missed = false;
         listed.seen = watched.key(&interest.key).version;
-        if let Some(called) = interest.claim.and_then(|(claim, _)| watched.claims.get_mut(&claim)) {
-            called.is_called = false;
+        if let Some(watched_claim) =
+            interest.claim.and_then(|(claim, _)| watched.claims.get_mut(&claim))
+        {
+            watched_claim.is_notified = false;
         }
     }
 
-    fn heed(&mut self, called_by: CalledBy) {
+    fn set_woken_by(&mut self, woken_by: WokenBy) {
         if let Some((_, before)) = &mut self.interest.claim {
-            *before = called_by;
+            *before = woken_by;
         }
     }
 }
@@ -318,7 +333,7 @@ impl Interest {
     /// Returns whether all changes of the key are of interest, and not only individual
     /// notifications of the claim.
     fn is_of_key(&self) -> bool {
-        self.claim.is_none_or(|(_, called_by)| called_by == CalledBy::Key)
+        self.claim.is_none_or(|(_, woken_by)| woken_by == WokenBy::Key)
     }
 
     fn hashes(&self) -> impl Iterator<Item = u64> {
@@ -362,12 +377,12 @@ impl Drop for Subscription {
         let Self { hub, interest, place: Place::Listed(listed) } = self else { return };
         let mut watched = lock(&hub.watched);
         interest.hashes().for_each(|hash| hub.tally.leave(hash));
-        let called = interest.claim.and_then(|(claim, _)| watched.claims.remove(&claim));
+        let watched_claim = interest.claim.and_then(|(claim, _)| watched.claims.remove(&claim));
         let needless =
             if listed.waits { watched.key(&interest.key).forget(listed.id) } else { None };
         watched.remove(&interest.key);
         drop(watched);
-        drop((called, needless));
+        drop((watched_claim, needless));
     }
 }
 
@@ -415,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn news_of_one_key_leaves_others_alone() {
+    fn a_notification_wakes_only_the_watches_of_its_key() {
         let watches = KeyWatches::default();
         let mut watch = watches.watch(&key());
 
@@ -456,11 +471,11 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_skipped_is_not_heard() {
+    fn a_skipped_notification_of_a_claim_is_not_reported() {
         let (watches, lease) = (KeyWatches::default(), Lease::new(&key(), Duration::from_secs(1)));
         let claim = Claim::new(lease).with_patience(Patience::Waits);
         let mut watch = watches.watch_claim(&claim);
-        watches.call(&claim.id().secret());
+        watches.notify_claim(&claim.id().secret());
 
         watch.skip();
 
@@ -468,33 +483,33 @@ mod tests {
     }
 
     #[test]
-    fn a_claim_called_by_name_hears_no_other_news() {
+    fn an_individually_notified_claim_ignores_other_notifications() {
         let (watches, lease) = (KeyWatches::default(), Lease::new(&key(), Duration::from_secs(1)));
         let claim = Claim::new(lease).with_patience(Patience::Waits);
         let mut watch = watches.watch_claim(&claim);
-        watch.heed(CalledBy::Name);
+        watch.set_woken_by(WokenBy::Claim);
         let woken = Arc::<Woken>::default();
         let waker = Waker::from(Arc::clone(&woken));
         assert!(watch.poll_changed(&mut Context::from_waker(&waker)).is_pending());
 
         watches.notify("k");
-        watches.call(&LeaseId::new().secret());
+        watches.notify_claim(&LeaseId::new().secret());
         assert_eq!(woken.0.load(Ordering::Relaxed), 0);
         assert!(!is_ready(&mut watch));
 
-        watches.call(&claim.id().secret());
+        watches.notify_claim(&claim.id().secret());
         assert!(is_ready(&mut watch));
         assert!(!is_ready(&mut watch));
     }
 
     #[test]
-    fn a_call_before_the_claim_listens_is_kept() {
+    fn an_earlier_notification_of_a_claim_is_kept() {
         let (watches, lease) = (KeyWatches::default(), Lease::new(&key(), Duration::from_secs(1)));
         let claim = Claim::new(lease).with_patience(Patience::Waits);
         let mut watch = watches.watch_claim(&claim);
 
-        watches.call(&claim.id().secret());
-        watch.heed(CalledBy::Name);
+        watches.notify_claim(&claim.id().secret());
+        watch.set_woken_by(WokenBy::Claim);
         assert!(is_ready(&mut watch));
 
         watches.notify_all();

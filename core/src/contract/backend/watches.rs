@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use super::hub::{CalledClaim, Hub, Wakers, WatchedKey};
+use super::hub::{Hub, Wakers, WatchedClaim, WatchedKey};
 use crate::contract::backend::{Claim, KeyWatch, LeaseId, Patience};
 use crate::contract::key::LockKey;
 use crate::sync::lock;
@@ -37,7 +37,7 @@ impl KeyWatches {
     }
 
     /// Starts watching the key of `claim`. If the caller of the claim waits, the watch also fires
-    /// when the store sends an [individual notification](Self::call) for the claim.
+    /// when the store sends an [individual notification](Self::notify_claim) for the claim.
     ///
     /// For each claim, only the first watch that is polled receives individual notifications.
     /// Additional watches of the claim fire on every change of the key.
@@ -64,13 +64,13 @@ impl KeyWatches {
     /// id](LeaseId::secret) is `id`, so that the client retries the claim.
     ///
     /// Does nothing if there is no such watch (see [`watch_claim`](Self::watch_claim)).
-    pub fn call(&self, id: &str) {
+    pub fn notify_claim(&self, id: &str) {
         let Some(id) = LeaseId::from_secret(id) else { return };
         if !self.0.tally.count(id.number()) {
             return;
         }
         let mut watched = lock(&self.0.watched);
-        let woken = watched.claims.get_mut(&id.number()).and_then(CalledClaim::call);
+        let woken = watched.claims.get_mut(&id.number()).and_then(WatchedClaim::notify);
         self.0.tally.count(id.number());
         drop(watched);
         woken.into_iter().for_each(Waker::wake);
@@ -81,12 +81,12 @@ impl KeyWatches {
         self.0.tally.count_all();
         let mut watched = lock(&self.0.watched);
         let of_keys: Vec<Wakers> = watched.keys.values_mut().map(WatchedKey::change).collect();
-        let called: Vec<Waker> =
-            watched.claims.values_mut().filter_map(CalledClaim::call).collect();
+        let of_claims: Vec<Waker> =
+            watched.claims.values_mut().filter_map(WatchedClaim::notify).collect();
         self.0.tally.count_all();
         drop(watched);
         of_keys.into_iter().for_each(Wakers::wake);
-        called.into_iter().for_each(Waker::wake);
+        of_claims.into_iter().for_each(Waker::wake);
     }
 
     /// Returns the number of keys with a watch that has been polled.

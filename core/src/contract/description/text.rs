@@ -13,27 +13,33 @@ impl Description {
     /// descriptions are printed on terminals.
     pub fn new(text: impl Into<String>) -> Result<Self, Error> {
         let text = text.into();
-        if text.is_empty() || text.len() > Self::MAX_LEN {
-            let message = format!(
-                "a description must be 1 to {} bytes long, not {}",
-                Self::MAX_LEN,
-                text.len()
-            );
-            return Err(Error::new(ErrorKind::Invalid, message));
-        }
-        if text.chars().any(char::is_control) {
-            let message = "a description must not contain control characters";
-            return Err(Error::new(ErrorKind::Invalid, message));
-        }
+        check(&text)?;
         Ok(Self(text.into()))
     }
+}
+
+fn check(text: &str) -> Result<(), Error> {
+    if text.is_empty() || text.len() > Description::MAX_LEN {
+        let message = format!(
+            "a description must be 1 to {} bytes long, not {}",
+            Description::MAX_LEN,
+            text.len()
+        );
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
+    if text.chars().any(char::is_control) {
+        let message = "a description must not contain control characters";
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
+    Ok(())
 }
 
 impl TryFrom<&str> for Description {
     type Error = Error;
 
     fn try_from(text: &str) -> Result<Self, Error> {
-        Self::new(text)
+        check(text)?;
+        Ok(Self(text.into()))
     }
 }
 

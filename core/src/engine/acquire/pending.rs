@@ -4,7 +4,7 @@ use std::mem;
 use std::time::Duration;
 
 use crate::clock::{Clock, Instant};
-use crate::contract::backend::{Claim, Grant, KeyWatch, Lease, LockBackend};
+use crate::contract::backend::{Claim, Grant, KeyWatch, Lease, LockBackend, Subject};
 use crate::engine::deadline;
 use crate::engine::hold::Granted;
 use crate::engine::reaper::{Debt, Unwanted};
@@ -37,7 +37,7 @@ impl<'r, 'a> PendingLease<'r, 'a> {
     pub(crate) fn new(upkeep: &'r Upkeep, claim: &'a Claim) -> Self {
         let lease = claim.lease();
         let debt = Debt::new(Unwanted::new(lease.clone()), upkeep.reaper());
-        let watch = upkeep.backend().watch_lease(lease);
+        let watch = upkeep.backend().watch(Subject::Lease(lease));
         Self { lease, debt, grant: None, watch }
     }
 

@@ -41,7 +41,7 @@ pub(super) struct State<T> {
     /// The shortest TTL of all requests without a reply, because the store may still apply any of
     /// these requests. Boxed, because such requests are rare and a process may have many leases.
     pub(super) unanswered: Option<Box<Duration>>,
-    /// The lease that renewals request, if its share or description differs from the grant.
+    /// The lease that renewals request, if its mode or description differs from the grant.
     pub(super) amended: Option<Box<Lease>>,
     pub(super) deadline: Instant,
     /// When the lease was requested or handed off by the previous holder.

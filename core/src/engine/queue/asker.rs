@@ -7,7 +7,7 @@ use super::line::{Held, LetIn, Stand, Ticket, Told};
 use super::lines::{self, SharedLine};
 use super::waiter::Waiter;
 use crate::clock::Instant;
-use crate::contract::backend::Share;
+use crate::contract::backend::Mode;
 use crate::contract::error::Error;
 use crate::contract::holder::Holder;
 use crate::contract::key::LockKey;
@@ -86,7 +86,7 @@ impl<H: Held> Asker<H> {
         since
     }
 
-    /// Leaves the queue after a grant of `share` and records the lease. An exclusive lease keeps
+    /// Leaves the queue after a grant of `mode` and records the lease. An exclusive lease keeps
     /// the turn until the lease ends.
     ///
     /// After any other grant, the turn goes to the next caller, and each grant allows two queued
@@ -94,11 +94,11 @@ impl<H: Held> Asker<H> {
     /// round trips. If there are no permits left, the only extra cost is one request.
     pub(crate) fn granted(
         self,
-        share: Share,
+        mode: Mode,
         file: impl FnOnce(Option<Turn<H>>) -> Arc<H>,
     ) -> Arc<H> {
         match self {
-            Self::Turn(turn) if share.is_exclusive() => {
+            Self::Turn(turn) if mode.is_exclusive() => {
                 let line = turn.of.clone();
                 let hold = file(Some(turn));
                 if let Some((lines, key)) = line {

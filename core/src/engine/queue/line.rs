@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use super::waiter::{Messages, Waiter};
 use crate::clock::Instant;
-use crate::contract::backend::Share;
+use crate::contract::backend::Mode;
 use crate::contract::error::Error;
 use crate::contract::holder::Holder;
 use crate::engine::request::LockRequest;
@@ -33,8 +33,8 @@ pub(crate) trait Held: Debug + Send + Sync + 'static {
 #[derive(Debug)]
 pub(super) struct Line<H, N> {
     pub(super) stand: Stand<H>,
-    /// The share of the key that the caller with the turn requests or holds.
-    share: Share,
+    /// The mode that the caller with the turn requests or holds.
+    mode: Mode,
     /// The number of waiting callers that send requests without the turn.
     pub(super) beside: usize,
     /// The callers that may not send requests to the store, sorted by ticket.
@@ -141,7 +141,7 @@ impl<H, N> Line<H, N> {
 
     /// Returns the only caller if a single caller requests or holds the whole key.
     pub(super) fn alone(&self) -> Option<Alone<H>> {
-        if !self.share.is_whole() || !self.is_deserted() {
+        if !self.mode.is_mutex() || !self.is_deserted() {
             return None;
         }
         match &self.stand {
@@ -166,10 +166,10 @@ impl<H, N> Line<H, N> {
         back: Option<Return>,
         max: usize,
     ) -> Joined<H, N> {
-        let is_other_kind = self.is_taken() && self.share.is_whole() != request.share.is_whole();
+        let is_other_kind = self.is_taken() && self.mode.is_mutex() != request.mode.is_mutex();
         if request.wait.is_once() {
             return match self.stand {
-                Stand::Free => self.give_turn(request.share),
+                Stand::Free => self.give_turn(request.mode),
                 Stand::Held(_) | Stand::Refused(_) if !is_other_kind => Joined::Held(self.known()),
                 _ => Joined::Alone,
             };
@@ -185,7 +185,7 @@ impl<H, N> Line<H, N> {
             return Joined::Beside;
         }
         if !self.is_taken() {
-            return self.give_turn(request.share);
+            return self.give_turn(request.mode);
         }
         if back.is_none() && self.waiters.is_empty() && self.may_ask_beside(request) {
             self.beside += 1;
@@ -194,8 +194,8 @@ impl<H, N> Line<H, N> {
         self.stand_in_line(request, ticket)
     }
 
-    fn give_turn(&mut self, share: Share) -> Joined<H, N> {
-        (self.stand, self.share) = (Stand::Asking, share);
+    fn give_turn(&mut self, mode: Mode) -> Joined<H, N> {
+        (self.stand, self.mode) = (Stand::Asking, mode);
         Joined::Turn
     }
 
@@ -228,7 +228,7 @@ impl<H, N> Line<H, N> {
     /// grant leaves further permits free.
     fn may_ask_beside(&self, request: &LockRequest<'_>) -> bool {
         let is_asking = matches!(self.stand, Stand::Asking);
-        is_asking && request.share == self.share && !self.share.is_exclusive()
+        is_asking && request.mode == self.mode && !self.mode.is_exclusive()
     }
 
     /// Passes the turn to the first caller in the queue.
@@ -241,7 +241,7 @@ impl<H, N> Line<H, N> {
             self.stand = Stand::Free;
             return None;
         };
-        self.share = next.share();
+        self.mode = next.mode();
         Some(next)
     }
 
@@ -258,7 +258,7 @@ impl<H, N> Line<H, N> {
             && let Some((_, first)) = self.waiters.front()
             && matches!(self.stand, Stand::Asking)
         {
-            if first.share() != self.share || self.share.is_exclusive() {
+            if first.mode() != self.mode || self.mode.is_exclusive() {
                 break;
             }
             self.beside += 1;
@@ -328,7 +328,7 @@ impl<H, N> Default for Line<H, N> {
     fn default() -> Self {
         Self {
             stand: Stand::Free,
-            share: Share::Whole,
+            mode: Mode::Exclusive,
             beside: 0,
             waiters: Waiters::new(),
             seen_held: 0,

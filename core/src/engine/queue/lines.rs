@@ -54,7 +54,7 @@ impl<H, N> Lines<H, N> {
         &self,
         key: &LockKey,
         work: impl FnOnce(&mut Line<H, N>, &mut OfAll) -> R,
-        shares: impl FnOnce(&R) -> bool,
+        modes: impl FnOnce(&R) -> bool,
     ) -> (R, Option<SharedLine<H, N>>) {
         let mut lines = lock(&self.0);
         let All { by_key, of_all } = &mut *lines;
@@ -73,7 +73,7 @@ impl<H, N> Lines<H, N> {
                     Slot::Alone(alone) => {
                         let mut line = Line::of_one(mem::take(alone));
                         let result = work(&mut line, of_all);
-                        if shares(&result) {
+                        if modes(&result) {
                             let shared = Arc::new(Mutex::new(line));
                             place.insert(Slot::Line(Arc::clone(&shared)));
                             return (result, Some(shared));
@@ -87,7 +87,7 @@ impl<H, N> Lines<H, N> {
                 };
                 let (result, is_unused, alone) =
                     with_line(shared, |line| (work(line, of_all), line.is_unused(), line.alone()));
-                let share = shares(&result).then(|| Arc::clone(shared));
+                let mode = modes(&result).then(|| Arc::clone(shared));
                 // Callers can start to share a queue only while the map is locked.
                 let is_shared = Arc::strong_count(shared) > 1;
                 if is_unused && !flaw!("unused-queue-kept") {
@@ -97,7 +97,7 @@ impl<H, N> Lines<H, N> {
                 {
                     *place.get_mut() = Slot::Alone(alone);
                 }
-                (result, share)
+                (result, mode)
             }
         }
     }

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 
 use super::*;
 use crate::clock::TokioClock;
-use crate::contract::backend::{Fingerprint, Lease, Share};
+use crate::contract::backend::{Fingerprint, Lease, Mode};
 use crate::engine::hold::{Granted, Hold};
 use crate::engine::wait::Wait;
 use crate::observe::{AskedKind, Events};
@@ -32,11 +32,11 @@ fn options() -> Arc<LockOptions> {
 fn request<'a>(
     key: &'a LockKey,
     options: &'a Arc<LockOptions>,
-    share: Share,
+    mode: Mode,
     wait: Wait,
 ) -> LockRequest<'a> {
     let kind = AskedKind::Mutex;
-    LockRequest { key, options, share, kind, queues: false, owner: None, wait }
+    LockRequest { key, options, mode, kind, queues: false, owner: None, wait }
 }
 
 fn outage() -> Error {
@@ -46,11 +46,11 @@ fn outage() -> Error {
 async fn next(
     queue: &Arc<LocalQueue<Hold>>,
     key: &LockKey,
-    share: Share,
+    mode: Mode,
     wait: Wait,
     clock: &dyn Clock,
 ) -> Result<Next<Hold>, Error> {
-    queue.turn(&request(key, &options(), share, wait), None, &mut tries(), clock).await
+    queue.turn(&request(key, &options(), mode, wait), None, &mut tries(), clock).await
 }
 
 fn tries() -> Tries {
@@ -59,7 +59,7 @@ fn tries() -> Tries {
 
 /// Waits for the turn to request the whole key.
 async fn turn(queue: &Arc<LocalQueue<Hold>>, key: &LockKey, clock: &dyn Clock) -> Asker<Hold> {
-    match next(queue, key, Share::Whole, for_ever(), clock).await.unwrap() {
+    match next(queue, key, Mode::Exclusive, for_ever(), clock).await.unwrap() {
         Next::Ask(asker @ Asker::Turn(_)) => asker,
         other => panic!("not the turn: {other:?}"),
     }
@@ -73,12 +73,12 @@ fn holder(answer: Result<Next<Hold>, Error>) -> Holder {
 }
 
 /// Grants a lease with the default TTL.
-fn granted(asker: Asker<Hold>, share: Share, clock: &dyn Clock) -> Arc<Hold> {
+fn granted(asker: Asker<Hold>, mode: Mode, clock: &dyn Clock) -> Arc<Hold> {
     let lease = Lease::new(&LockKey::new("k").unwrap(), LockOptions::DEFAULT_TTL);
-    let granted = Granted::at_once(lease.with_share(share), clock.now());
+    let granted = Granted::at_once(lease.with_mode(mode), clock.now());
     let options = Arc::default();
     let told = (&Events::default(), AskedKind::Mutex);
-    asker.granted(share, |turn| Hold::new(granted, None, &options, turn, Arc::default(), told))
+    asker.granted(mode, |turn| Hold::new(granted, None, &options, turn, Arc::default(), told))
 }
 
 #[tokio::test(start_paused = true)]
@@ -124,12 +124,12 @@ async fn a_waiter_is_told_held_when_its_wait_ends_behind_a_holder() {
     let (queue, key) = queue(10);
     let clock = TokioClock::new();
     let first = turn(&queue, &key, &clock).await;
-    let hold = granted(first, Share::Whole, &clock);
+    let hold = granted(first, Mode::Exclusive, &clock);
 
-    let at_once = next(&queue, &key, Share::Whole, Wait::once(clock.now()), &clock).await;
+    let at_once = next(&queue, &key, Mode::Exclusive, Wait::once(clock.now()), &clock).await;
     assert_eq!(holder(at_once), hold.holder(ZERO));
     let wait = Wait::lasting(Some(SECOND), clock.now());
-    let later = next(&queue, &key, Share::Whole, wait, &clock).await;
+    let later = next(&queue, &key, Mode::Exclusive, wait, &clock).await;
     assert_eq!(holder(later), hold.holder(ZERO + SECOND));
     assert_eq!(clock.now(), wait.end());
 }
@@ -143,7 +143,7 @@ async fn a_refusal_names_the_holder_to_all_callers_behind() {
     asking.refused(Some(&other), ZERO);
 
     let wait = Wait::lasting(Some(SECOND), clock.now());
-    let later = next(&queue, &key, Share::Whole, wait, &clock).await;
+    let later = next(&queue, &key, Mode::Exclusive, wait, &clock).await;
 
     let left = other.clone().with_remaining(Some(SECOND * 8));
     assert_eq!(holder(later), left);
@@ -156,18 +156,18 @@ async fn a_waiter_that_saw_no_holder_is_not_told_held() {
     let clock = TokioClock::new();
     let wait = || Wait::lasting(Some(SECOND), clock.now());
     let asking = turn(&queue, &key, &clock).await;
-    let before = next(&queue, &key, Share::Whole, wait(), &clock).await;
+    let before = next(&queue, &key, Mode::Exclusive, wait(), &clock).await;
     assert_eq!(before.unwrap_err().kind(), ErrorKind::Indeterminate);
 
     // A waiter that arrives after the release is not notified that the key was held.
-    let holds = granted(asking, Share::Whole, &clock);
+    let holds = granted(asking, Mode::Exclusive, &clock);
     let mut heir = Box::pin(turn(&queue, &key, &clock));
     assert!((&mut heir).now_or_never().is_none());
-    let mut met = Box::pin(next(&queue, &key, Share::Whole, wait(), &clock));
+    let mut met = Box::pin(next(&queue, &key, Mode::Exclusive, wait(), &clock));
     assert!((&mut met).now_or_never().is_none());
     drop(holds);
     let _asking = heir.await;
-    let late = next(&queue, &key, Share::Whole, wait(), &clock);
+    let late = next(&queue, &key, Mode::Exclusive, wait(), &clock);
     let (met, late) = tokio::join!(met, late);
 
     assert!(matches!(met, Ok(Next::Held(_))));
@@ -181,14 +181,14 @@ async fn waiters_share_an_outage_each_with_its_own_patience() {
     let outage_wait = options().outage_wait;
     let asking = turn(&queue, &key, &clock).await;
     let wait = |end| Wait::lasting(end, clock.now());
-    let early = next(&queue, &key, Share::Whole, wait(None), &clock);
-    let timed = next(&queue, &key, Share::Whole, wait(Some(SECOND)), &clock);
+    let early = next(&queue, &key, Mode::Exclusive, wait(None), &clock);
+    let timed = next(&queue, &key, Mode::Exclusive, wait(Some(SECOND)), &clock);
     let fails = async {
         clock.sleep_until(ZERO + SECOND / 2).await;
         asking.failed(ZERO, &outage());
         clock.sleep_until(ZERO + SECOND * 3).await;
         asking.failed(ZERO, &outage());
-        let late = next(&queue, &key, Share::Whole, wait(None), &clock).await;
+        let late = next(&queue, &key, Mode::Exclusive, wait(None), &clock).await;
         (late.unwrap_err().kind(), clock.now())
     };
     let told = async |next: BoxFuture<'_, Result<Next<Hold>, Error>>| {
@@ -226,7 +226,7 @@ async fn an_attempt_without_a_wait_asks_unless_the_key_is_known_to_be_held() {
     let clock = TokioClock::new();
     let asks = async || {
         let once = Wait::once(clock.now());
-        match next(&queue, &key, Share::Whole, once, &clock).await.unwrap() {
+        match next(&queue, &key, Mode::Exclusive, once, &clock).await.unwrap() {
             Next::Ask(Asker::Alone) => true,
             Next::Held(_) => false,
             other => panic!("{other:?}"),
@@ -239,7 +239,7 @@ async fn an_attempt_without_a_wait_asks_unless_the_key_is_known_to_be_held() {
     assert!(asks().await);
     asking.refused(None, ZERO);
     assert!(!asks().await);
-    let _held = granted(asking, Share::Whole, &clock);
+    let _held = granted(asking, Mode::Exclusive, &clock);
     assert!(!asks().await);
 }
 
@@ -247,10 +247,10 @@ async fn an_attempt_without_a_wait_asks_unless_the_key_is_known_to_be_held() {
 async fn a_caller_of_another_kind_asks_the_store() {
     let (queue, key) = queue(10);
     let clock = TokioClock::new();
-    let _held = granted(turn(&queue, &key, &clock).await, Share::Whole, &clock);
+    let _held = granted(turn(&queue, &key, &clock).await, Mode::Exclusive, &clock);
 
     for wait in [for_ever(), Wait::once(ZERO)] {
-        let other = next(&queue, &key, Share::READER, wait, &clock).await.unwrap();
+        let other = next(&queue, &key, Mode::READER, wait, &clock).await.unwrap();
         assert!(matches!(other, Next::Ask(Asker::Alone | Asker::Beside(_))), "{other:?}");
     }
 }
@@ -259,25 +259,25 @@ async fn a_caller_of_another_kind_asks_the_store() {
 async fn equal_shares_are_asked_for_at_once_until_one_is_refused() {
     let (queue, key) = queue(10);
     let clock = TokioClock::new();
-    let reader = || next(&queue, &key, Share::READER, for_ever(), &clock);
+    let reader = || next(&queue, &key, Mode::READER, for_ever(), &clock);
     let Next::Ask(first) = reader().await.unwrap() else { panic!() };
     let Next::Ask(second) = reader().await.unwrap() else { panic!() };
     assert!(first.once().is_none() && second.once().is_some());
-    let mut writer = Box::pin(next(&queue, &key, Share::WRITER, for_ever(), &clock));
+    let mut writer = Box::pin(next(&queue, &key, Mode::WRITER, for_ever(), &clock));
     assert!((&mut writer).now_or_never().is_none());
     let mut third = Box::pin(reader());
     assert!((&mut third).now_or_never().is_none(), "it passes a writer");
     drop(writer);
 
     // A grant allows another caller to send a request, but a rejection does not.
-    granted(second, Share::READER, &clock);
+    granted(second, Mode::READER, &clock);
     let Next::Ask(third) = third.await.unwrap() else { panic!() };
     first.refused(None, ZERO);
     let mut fourth = Box::pin(reader());
     assert!((&mut fourth).now_or_never().is_none());
-    granted(third, Share::READER, &clock);
+    granted(third, Mode::READER, &clock);
     assert!((&mut fourth).now_or_never().is_none());
-    granted(first, Share::READER, &clock);
+    granted(first, Mode::READER, &clock);
     assert!(matches!(fourth.await.unwrap(), Next::Ask(Asker::Turn(_))));
     assert_eq!(queue.len(), 0);
 }
@@ -290,7 +290,7 @@ async fn a_caller_that_was_refused_has_its_place_again() {
         let (queue, key, clock) = (&queue, &key, &clock);
         async move {
             let options = options();
-            let request = request(key, &options, Share::READER, for_ever());
+            let request = request(key, &options, Mode::READER, for_ever());
             queue.turn(&request, back, &mut tries(), clock).await
         }
     };
@@ -315,8 +315,8 @@ async fn all_that_ask_or_wait_are_limited_and_none_that_left_counts() {
     let (queue, key) = queue(3);
     let clock = TokioClock::new();
     let (options, fair) = (options(), Arc::new(LockOptions::new().fair(true)));
-    let unfair = request(&key, &options, Share::Whole, for_ever());
-    let fair = request(&key, &fair, Share::Whole, for_ever());
+    let unfair = request(&key, &options, Mode::Exclusive, for_ever());
+    let fair = request(&key, &fair, Mode::Exclusive, for_ever());
     let asking = turn(&queue, &key, &clock).await;
     let alone = queue.turn(&fair, None, &mut tries(), &clock).await.unwrap();
     let mut waits = Box::pin(turn(&queue, &key, &clock));
@@ -334,7 +334,7 @@ async fn all_that_ask_or_wait_are_limited_and_none_that_left_counts() {
     drop(alone);
     let again = queue.turn(&fair, None, &mut tries(), &clock).await.unwrap();
     // The holder does not count as a waiter.
-    let _held = granted(asking, Share::Whole, &clock);
+    let _held = granted(asking, Mode::Exclusive, &clock);
     let more = queue.turn(&fair, None, &mut tries(), &clock).await.unwrap();
     drop((again, more));
 }
@@ -346,7 +346,7 @@ async fn an_outage_under_way_is_told_to_a_caller_that_comes() {
     let asking = turn(&queue, &key, &clock).await;
     asking.failed(ZERO, &outage());
 
-    let late = next(&queue, &key, Share::Whole, for_ever(), &clock).await;
+    let late = next(&queue, &key, Mode::Exclusive, for_ever(), &clock).await;
 
     assert_eq!(late.unwrap_err().kind(), ErrorKind::Unavailable);
     assert_eq!(clock.now(), ZERO + options().outage_wait);
@@ -357,7 +357,7 @@ async fn a_shutdown_ends_all_waits_in_line() {
     let (queue, key) = queue(10);
     let clock = TokioClock::new();
     let _asking = turn(&queue, &key, &clock).await;
-    let waits = || next(&queue, &key, Share::Whole, for_ever(), &clock);
+    let waits = || next(&queue, &key, Mode::Exclusive, for_ever(), &clock);
     let shutdown = async { queue.close() };
 
     let (first, second, ()) = tokio::join!(waits(), waits(), shutdown);
@@ -370,7 +370,7 @@ async fn a_shutdown_ends_all_waits_in_line() {
 fn an_answer_to_a_waiter_that_has_left_goes_back() {
     let (_, key) = queue(10);
     let (waiter, messages) =
-        Waiter::new(&request(&key, &options(), Share::Whole, for_ever()), false);
+        Waiter::new(&request(&key, &options(), Mode::Exclusive, for_ever()), false);
     assert_eq!(messages.leave(), None);
 
     assert_eq!(waiter.send("answer"), Err("answer"));
@@ -380,7 +380,7 @@ fn an_answer_to_a_waiter_that_has_left_goes_back() {
 fn a_waiter_that_leaves_gives_back_an_answer_that_has_come() {
     let (_, key) = queue(10);
     let (waiter, messages) =
-        Waiter::new(&request(&key, &options(), Share::Whole, for_ever()), false);
+        Waiter::new(&request(&key, &options(), Mode::Exclusive, for_ever()), false);
     assert_eq!(waiter.send("answer"), Ok(()));
 
     assert_eq!(messages.leave(), Some("answer"));

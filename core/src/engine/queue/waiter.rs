@@ -4,7 +4,7 @@ use std::mem;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::contract::backend::Share;
+use crate::contract::backend::Mode;
 use crate::contract::owner::OwnerId;
 use crate::engine::request::LockRequest;
 use crate::options::LockOptions;
@@ -32,7 +32,7 @@ pub(super) enum Message<N> {
 /// A single allocation per wait, because hand-offs can happen once per microsecond.
 #[derive(Debug)]
 struct Shared<N> {
-    share: Share,
+    mode: Mode,
     owner: Option<OwnerId>,
     options: Arc<LockOptions>,
     inbox: Mutex<Inbox<N>>,
@@ -54,7 +54,7 @@ impl<N> Waiter<N> {
     pub(super) fn new(request: &LockRequest<'_>, outage: bool) -> (Self, Messages<N>) {
         let inbox = Inbox { next: None, outage, is_closed: false, has_left: false, waker: None };
         let shared = Arc::new(Shared {
-            share: request.share,
+            mode: request.mode,
             owner: request.owner,
             options: Arc::clone(request.options),
             inbox: Mutex::new(inbox),
@@ -62,8 +62,8 @@ impl<N> Waiter<N> {
         (Self(Arc::clone(&shared)), Messages(shared))
     }
 
-    pub(super) fn share(&self) -> Share {
-        self.0.share
+    pub(super) fn mode(&self) -> Mode {
+        self.0.mode
     }
 
     pub(crate) fn owner(&self) -> Option<OwnerId> {
@@ -75,7 +75,7 @@ impl<N> Waiter<N> {
     pub(super) fn takes_over(&self, options: &Arc<LockOptions>) -> bool {
         let wanted = &self.0.options;
         let is_alike = Arc::ptr_eq(wanted, options) || wanted.ask_for_the_same_lease(options);
-        self.0.share.is_whole() && wanted.spare_tokens() > 0 && is_alike
+        self.0.mode.is_mutex() && wanted.spare_tokens() > 0 && is_alike
     }
 
     /// Sends the last message. Returns the message if the caller is gone.

@@ -8,7 +8,7 @@ use futures_util::stream::{self, Stream};
 
 use super::Leader;
 use crate::clock::{self, Instant};
-use crate::contract::backend::{KeyWatch, Operation};
+use crate::contract::backend::{KeyWatch, Operation, Subject};
 use crate::contract::error::{Error, ErrorKind};
 use crate::locks::face::Face;
 use crate::retry::{Pauses, Retry};
@@ -72,7 +72,7 @@ impl Observer {
         let engine = face.engine();
         // Subscribe before the first request, so that no change between the request and the wait is
         // missed.
-        let (watch, now) = (engine.backend().watch(face.key()), engine.now());
+        let (watch, now) = (engine.backend().watch(Subject::Key(face.key())), engine.now());
         Self {
             face,
             watch,

@@ -105,9 +105,9 @@ async fn passes_no_waiter_in_the_store() {
     let fixture = fixture();
     let queues = Patience::Queues(ms(5_000));
     let (holder, waiter) = (Lease::new(&key("b"), TTL), Lease::new(&key("b"), TTL));
-    fixture.store.try_acquire(&Claim::new(holder.clone())).await.unwrap();
+    fixture.store.acquire(&Claim::new(holder.clone())).await.unwrap();
     let waiting = Claim::new(waiter).with_patience(queues);
-    fixture.store.try_acquire(&waiting).await.unwrap();
+    fixture.store.acquire(&waiting).await.unwrap();
     fixture.store.release(&holder).await.unwrap();
 
     assert!(matches!(three(&fixture).try_lock().await, Err(TryLockError::Busy(_))));

@@ -102,7 +102,7 @@ async fn may_be_that_grants_are_missing() {
 /// Changes the grants of each reply of the store.
 fn change_grants(faults: &Faults, change: fn(&mut Vec<Grant>)) {
     faults.on_reply(move |_request, mut reply| {
-        if let Reply::AcquireAll(AttemptAll::Granted(grants)) = &mut reply {
+        if let Reply::AttemptAll(AttemptAll::Granted(grants)) = &mut reply {
             change(grants);
         }
         Ok(reply)

@@ -5,9 +5,11 @@ mod contention;
 mod fault;
 mod one_request;
 
-use leasehold_core::backend::{AttemptAll, Claim, Grant, Lease, LockBackend, Operation, Patience};
+use leasehold_core::backend::{
+    AttemptAll, Claim, Grant, Lease, LockBackend, Operation, Patience, Reply, Request,
+};
 use leasehold_core::clock::Clock;
-use leasehold_core::fault::{Fault, Faults, Reply, Request};
+use leasehold_core::fault::{Fault, Faults};
 use leasehold_core::retry::Retry;
 use leasehold_core::{Error, ErrorKind, LockOptions, LossReason, TryLockError};
 

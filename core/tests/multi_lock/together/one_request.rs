@@ -1,6 +1,7 @@
 //! One request for all.
 
 use super::*;
+use leasehold_core::backend::StoreAdmin as _;
 
 #[tokio::test(start_paused = true)]
 async fn takes_all_that_is_free() {
@@ -70,7 +71,7 @@ async fn becomes_one_for_each_part_where_the_store_cannot() {
 
 #[tokio::test(start_paused = true)]
 async fn that_the_store_does_not_know_is_no_error() {
-    // For example, a decorator from before `try_acquire_all` existed.
+    // For example, a decorator that declares the feature but does not forward `acquire_all`.
     let Fixture { client, faults, .. } = fixture();
     faults.on_request(|request| match request {
         Request::AcquireAll(_) => Err(Error::new(ErrorKind::Unsupported, "not forwarded")),

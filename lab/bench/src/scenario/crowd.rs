@@ -13,12 +13,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::args::Args;
-use crate::child::{Child, Plan as ChildPlan, Word, Workers};
-use crate::contest::{Contest, Contestant, Round, Turn};
+use crate::child::{Child, PlannedScenario, Word, Workers};
+use crate::contest::{Contest, Contestant, Turn};
 use crate::lockers::{Lock, Locker, LockerKind, Visitor};
 use crate::machine;
 use crate::measure::Measure;
 use crate::outcome::Outcome;
+use crate::round::Round;
 use crate::store::Store;
 use crate::target::{Bound, Target};
 
@@ -87,15 +88,15 @@ impl Contestant for Crowd {
     async fn round(&mut self, turn: Turn) -> Round {
         // To warm up, a few are enough.
         let size = if turn.is_warm_up() { QUICK } else { self.size };
-        let plan = ChildPlan::Crowd(Plan {
+        let plan = Plan {
             kind: self.kind,
             url: self.store.url(),
             key: format!("{}/crowd", turn.prefix()),
             size,
-        });
+        };
         let mut children = Vec::new();
         for _ in 0..PROCESSES {
-            children.push(Child::start(&self.workers, &plan).await);
+            children.push(Child::start(&self.workers, PlannedScenario::Crowd, &plan).await);
         }
         if turn.is_warm_up() {
             self.store.watch(all_at_once(children)).await;

@@ -11,9 +11,10 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::args::Args;
-use crate::contest::{Contest, Contestant, Round, Turn};
+use crate::contest::{Contest, Contestant, Turn};
 use crate::lockers::{Lock, Locker, LockerKind, Visitor};
 use crate::measure::{Measure, micros, percentile};
+use crate::round::Round;
 use crate::store::Store;
 
 /// Tasks that lock and release.

@@ -9,9 +9,10 @@ use tokio::time::sleep;
 
 use super::etcd_lock::{OURS, RPC, Rpc, mutex};
 use crate::args::Args;
-use crate::contest::{Contest, Contestant, Round, Turn};
+use crate::contest::{Contest, Contestant, Turn};
 use crate::measure::{Measure, percentile};
 use crate::outcome::Outcome;
+use crate::round::Round;
 use crate::target::{Bound, Target};
 
 /// Long enough for the waiter to stand in line and to watch.

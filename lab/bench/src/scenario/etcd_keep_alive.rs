@@ -11,9 +11,10 @@ use leasehold_testbed::Etcd;
 use tokio::time::sleep;
 
 use crate::args::Args;
-use crate::contest::{Contest, Contestant, Round, Turn};
+use crate::contest::{Contest, Contestant, Turn};
 use crate::measure::Measure;
 use crate::outcome::Outcome;
+use crate::round::Round;
 use crate::target::{Bound, Target};
 
 const KEEP_ALIVES: Measure = Measure::less("keep-alives per second", "/s");

@@ -12,9 +12,10 @@ use leasehold_etcd::EtcdBackend;
 use leasehold_testbed::{Etcd, EtcdOptions};
 
 use crate::args::Args;
-use crate::contest::{Contest, Contestant, Round, Turn};
+use crate::contest::{Contest, Contestant, Turn};
 use crate::measure::{Measure, percentile};
 use crate::outcome::Outcome;
+use crate::round::Round;
 use crate::target::{Bound, Target};
 
 pub(super) const OURS: &str = "leasehold, etcd";

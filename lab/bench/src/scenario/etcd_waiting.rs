@@ -11,9 +11,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::args::Args;
-use crate::contest::{Contest, Contestant, Round, Turn};
+use crate::contest::{Contest, Contestant, Turn};
 use crate::measure::Measure;
 use crate::outcome::Outcome;
+use crate::round::Round;
 use crate::target::{Bound, Target};
 
 const IDLE_CPU: Measure = Measure::less("server's CPU while all wait, cores", "");

@@ -10,13 +10,14 @@ use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
 
 use crate::args::Args;
-use crate::child::{Child, Plan as ChildPlan, Word, Workers};
-use crate::contest::{Contest, Contestant, Round, Turn};
+use crate::child::{Child, PlannedScenario, Word, Workers};
+use crate::contest::{Contest, Contestant, Turn};
 use crate::database::{Database, Server};
 use crate::lockers::{Lock, Locker, LockerKind, Visitor, native_connection};
 use crate::machine;
 use crate::measure::{Measure, percentile};
 use crate::outcome::Outcome;
+use crate::round::Round;
 use crate::target::{Bound, Target};
 
 /// The fraction of releases after which the lock changes to the other process.
@@ -123,14 +124,14 @@ impl Contestant for Pair {
     }
 
     async fn round(&mut self, turn: Turn) -> Round {
-        let plan = ChildPlan::HandOver(Plan {
+        let plan = Plan {
             kind: self.kind,
             url: self.url.clone(),
             key: format!("{}/pair", turn.prefix()),
             time: turn.time,
-        });
-        let mut one = Child::start(&self.workers, &plan).await;
-        let mut other = Child::start(&self.workers, &plan).await;
+        };
+        let mut one = Child::start(&self.workers, PlannedScenario::HandOver, &plan).await;
+        let mut other = Child::start(&self.workers, PlannedScenario::HandOver, &plan).await;
         one.go().await;
         other.go().await;
         let (one, other) = tokio::join!(one.report(), other.report());

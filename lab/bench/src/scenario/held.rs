@@ -16,13 +16,14 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::args::Args;
-use crate::child::{Child, Plan as ChildPlan, Word, Workers};
-use crate::contest::{Contest, Contestant, Round, Turn};
+use crate::child::{Child, PlannedScenario, Word, Workers};
+use crate::contest::{Contest, Contestant, Turn};
 use crate::database::{Database, Server};
 use crate::lockers::native_redis;
 use crate::machine;
 use crate::measure::Measure;
 use crate::outcome::Outcome;
+use crate::round::Round;
 use crate::store::Store;
 use crate::target::{Bound, Target};
 
@@ -177,13 +178,13 @@ impl Contestant for Holders {
 
     async fn round(&mut self, turn: Turn) -> Round {
         let Self { kind, size, .. } = *self;
-        let plan = ChildPlan::Held(Plan {
+        let plan = Plan {
             kind,
             url: self.store.fresh().await,
             prefix: format!("{}/held", turn.prefix()),
             size,
-        });
-        let mut child = Child::start(&self.workers, &plan).await;
+        };
+        let mut child = Child::start(&self.workers, PlannedScenario::Held, &plan).await;
         // It is ready when it holds all of them.
         let (cpu, rows) = (self.store.cpu_time().await, self.store.rows_changed().await);
         child.go().await;

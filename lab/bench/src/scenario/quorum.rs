@@ -8,17 +8,18 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use leasehold_core::LockClient;
 use leasehold_core::backend::LockBackend;
-use leasehold_core::quorum::Quorum;
+use leasehold_quorum::Quorum;
 use leasehold_redis::{RedisBackend, RedisConfig};
 use leasehold_testbed::{Redis, patiently};
 use tokio::time::sleep;
 
 use super::cycle::{counted_with, timed};
 use crate::args::Args;
-use crate::contest::{Contest, Contestant, Round, Turn};
+use crate::contest::{Contest, Contestant, Turn};
 use crate::lockers::{Lock, Locker};
 use crate::measure::Measure;
 use crate::outcome::Outcome;
+use crate::round::Round;
 use crate::target::{Bound, Target};
 
 const MEMBERS: usize = 5;

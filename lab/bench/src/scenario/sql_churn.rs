@@ -10,10 +10,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use crate::args::Args;
-use crate::contest::{Contest, Contestant, Round, Turn};
+use crate::contest::{Contest, Contestant, Turn};
 use crate::database::{Database, Server};
 use crate::measure::Measure;
 use crate::outcome::Outcome;
+use crate::round::Round;
 
 const FIRST: Measure = Measure::less("size when it begins", "kB");
 const HALF: Measure = Measure::less("size after half of it", "kB");

@@ -8,12 +8,13 @@ use async_trait::async_trait;
 
 use super::cycle::{self, Keys};
 use crate::args::Args;
-use crate::contest::{Contest, Contestant, Round, Turn};
+use crate::contest::{Contest, Contestant, Turn};
 use crate::database::{Database, Server};
 use crate::lockers::LockerKind;
 use crate::machine;
 use crate::measure::{Measure, micros};
 use crate::outcome::Outcome;
+use crate::round::Round;
 
 const CPU: Measure = Measure::less("CPU per lock", "µs");
 

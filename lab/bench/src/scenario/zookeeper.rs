@@ -12,10 +12,11 @@ use zookeeper_client::{Acls, Client, CreateMode};
 
 use super::etcd_lock::Times;
 use crate::args::Args;
-use crate::contest::{Contest, Contestant, Round, Turn};
+use crate::contest::{Contest, Contestant, Turn};
 use crate::machine;
 use crate::measure::Measure;
 use crate::outcome::Outcome;
+use crate::round::Round;
 
 const OURS: &str = "leasehold, zookeeper";
 const CURATOR: &str = "Curator, InterProcessMutex";

@@ -91,7 +91,7 @@ function notes(histories) {
   const terms = [
     ["Belief", "lasts from the moment a caller receives a guard until it releases the guard, is told of its loss, or the guard's deadline passes. A killed process believes in nothing."],
     ...RULES.map(([rule, meaning]) => [rule, `${meaning}.`]),
-    ["Excused", "violations lie inside a window that the promises state for that store, such as a failover. They are counted here, and their length is shown."],
+    ["Excused", "violations flaw inside a window that the promises state for that store, such as a failover. They are counted here, and their length is shown."],
     ["Seed", "decides the faults and their times. The interleaving of processes differs from run to run."],
   ];
   const machines = [...new Set(histories.map((history) => history.machine))].filter((machine) => machine !== "");

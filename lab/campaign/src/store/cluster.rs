@@ -8,7 +8,7 @@ use leasehold_conformance::FaultKind;
 use leasehold_testbed::{ClusterOptions, RedisCluster};
 use tokio::time::sleep;
 
-use super::weather::{self, change};
+use super::network_fault::{self, change};
 use super::{Store, of_a_primary, redis_version};
 
 /// A key by which its primary is picked, which has one of the hot locks.
@@ -42,7 +42,7 @@ impl Store for Cluster {
     }
 
     fn ports(&self) -> Vec<u16> {
-        weather::ports(&self.nodes.proxies())
+        network_fault::ports(&self.nodes.proxies())
     }
 
     async fn versions(&self) -> BTreeMap<String, String> {

@@ -7,7 +7,7 @@ use leasehold_testbed::{DatabaseKind, DatabaseServer};
 use tokio::time::sleep;
 
 /// The table of leases.
-pub(super) const TABLE: &str = "leasehold_lease";
+pub(super) const TABLE: &str = "leasehold_key";
 
 /// Causes a fault of a server for `time`. Returns `false` if only some database servers support the fault.
 pub(super) async fn disturb<K: DatabaseKind>(

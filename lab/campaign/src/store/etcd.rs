@@ -10,7 +10,7 @@ use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, group_of, until_some};
 use tokio::process::Command;
 use tokio::time::sleep;
 
-use super::weather::{self, change};
+use super::network_fault::{self, change};
 use super::{Store, version};
 use crate::firewall::Peer;
 
@@ -118,7 +118,7 @@ impl Store for ThreeEtcd {
     }
 
     fn ports(&self) -> Vec<u16> {
-        weather::ports(&self.all_proxies())
+        network_fault::ports(&self.all_proxies())
     }
 
     async fn leader(&self) -> Option<Peer> {

@@ -9,7 +9,7 @@ use leasehold_testbed::{FaultProxy, MariaDb, MariaDbOptions};
 use tokio::time::sleep;
 
 use super::databases::{self, TABLE};
-use super::weather::{self, change};
+use super::network_fault::{self, change};
 use super::{Store, version};
 
 /// A server with a binary log, as those that others copy.
@@ -53,7 +53,7 @@ impl Store for OneMariaDb {
     }
 
     fn ports(&self) -> Vec<u16> {
-        weather::ports(&[&self.proxy])
+        network_fault::ports(&[&self.proxy])
     }
 
     async fn versions(&self) -> BTreeMap<String, String> {

@@ -9,7 +9,7 @@ use leasehold_testbed::{FaultProxy, Postgres, PostgresOptions};
 use tokio::time::{Instant, sleep};
 
 use super::databases::{self, TABLE};
-use super::weather::{self, change};
+use super::network_fault::{self, change};
 use super::{Store, version};
 
 /// Ends segments of the log until there is no room for another.
@@ -92,7 +92,7 @@ impl Store for WithReplica {
     }
 
     fn ports(&self) -> Vec<u16> {
-        weather::ports(&self.proxies.each_ref())
+        network_fault::ports(&self.proxies.each_ref())
     }
 
     async fn versions(&self) -> BTreeMap<String, String> {

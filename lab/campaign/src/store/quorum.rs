@@ -9,7 +9,7 @@ use leasehold_conformance::FaultKind;
 use leasehold_testbed::{FaultProxy, Pace, Redis, RedisOptions};
 use tokio::time::sleep;
 
-use super::weather::{self, change};
+use super::network_fault::{self, change};
 use super::{Store, redis_version};
 
 const MEMBERS: usize = 5;
@@ -63,7 +63,7 @@ impl Store for FiveRedis {
     }
 
     fn ports(&self) -> Vec<u16> {
-        weather::ports(&self.all_proxies())
+        network_fault::ports(&self.all_proxies())
     }
 
     async fn versions(&self) -> BTreeMap<String, String> {

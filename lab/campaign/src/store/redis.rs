@@ -9,7 +9,7 @@ use leasehold_conformance::FaultKind;
 use leasehold_testbed::{FaultProxy, Pace, Redis, RedisOptions, until};
 use tokio::time::sleep;
 
-use super::weather::{self, change};
+use super::network_fault::{self, change};
 use super::{Store, redis_version};
 
 /// A jump of the clock that no lease outlives.
@@ -62,7 +62,7 @@ impl Store for OneRedis {
     }
 
     fn ports(&self) -> Vec<u16> {
-        weather::ports(&[&self.proxy])
+        network_fault::ports(&[&self.proxy])
     }
 
     async fn versions(&self) -> BTreeMap<String, String> {

@@ -8,7 +8,7 @@ use leasehold_conformance::FaultKind;
 use leasehold_testbed::{RedisSentinel, SentinelOptions};
 use tokio::time::sleep;
 
-use super::weather::{self, change};
+use super::network_fault::{self, change};
 use super::{Store, of_a_primary, redis_version};
 
 pub(super) struct WithSentinel {
@@ -37,7 +37,7 @@ impl Store for WithSentinel {
     }
 
     fn ports(&self) -> Vec<u16> {
-        weather::ports(&self.servers.proxies())
+        network_fault::ports(&self.servers.proxies())
     }
 
     async fn versions(&self) -> BTreeMap<String, String> {

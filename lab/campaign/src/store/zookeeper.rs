@@ -8,7 +8,7 @@ use leasehold_conformance::FaultKind;
 use leasehold_testbed::{FaultProxy, ZooKeeper, ZooKeeperOptions, group_of};
 use tokio::time::sleep;
 
-use super::weather::{self, change};
+use super::network_fault::{self, change};
 use super::{Store, version};
 use crate::firewall::Peer;
 
@@ -40,7 +40,7 @@ impl Store for ThreeZooKeeper {
     }
 
     fn ports(&self) -> Vec<u16> {
-        weather::ports(&self.all_proxies())
+        network_fault::ports(&self.all_proxies())
     }
 
     async fn leader(&self) -> Option<Peer> {

@@ -3,9 +3,6 @@
 use std::marker::PhantomData;
 
 use crate::certificates::TlsClients;
-use crate::postgres::PostgresKind;
-
-use super::{DatabaseKind, DatabaseServer};
 
 /// How a server is started.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +24,7 @@ pub(crate) enum Small {
     Log,
 }
 
-impl<K: DatabaseKind> DatabaseOptions<K> {
+impl<K: Default> DatabaseOptions<K> {
     /// A server that loopback may use without a password.
     pub fn new() -> Self {
         Self::default()
@@ -56,7 +53,7 @@ impl<K: DatabaseKind> DatabaseOptions<K> {
         self
     }
 
-    /// Puts tables on a disk of 32 MiB, which [`DatabaseServer::fill_disk`] fills. The server's own
+    /// Puts tables on a disk of 32 MiB, which [`DatabaseServer::fill_disk`](super::DatabaseServer::fill_disk) fills. The server's own
     /// files, such as its log, are on a different disk, because a server without space for these
     /// files exits instead of rejecting a transaction.
     #[must_use]
@@ -65,46 +62,12 @@ impl<K: DatabaseKind> DatabaseOptions<K> {
         self
     }
 
-    /// Puts the log of transactions on a disk of 32 MiB, which [`DatabaseServer::fill_disk`] fills:
+    /// Puts the log of transactions on a disk of 32 MiB, which [`DatabaseServer::fill_disk`](super::DatabaseServer::fill_disk) fills:
     /// the write-ahead log of PostgreSQL, the binary log of MariaDB, which is enabled only by this
     /// option. Without room for it, no transaction commits, and the server may end.
     #[must_use]
     pub fn small_log_disk(mut self) -> Self {
         self.small_disk = Some(Small::Log);
-        self
-    }
-
-    /// Starts the server and waits until it answers.
-    ///
-    /// # Panics
-    ///
-    /// If the server cannot be started. The environment variables `LEASEHOLD_MYSQL_SERVER` and
-    /// `LEASEHOLD_POSTGRES_SERVER` name the server's program, such as MySQL's `mysqld`. Without
-    /// them, the server is the `mariadbd` on the path or in `/usr/sbin`, or the newest PostgreSQL
-    /// in `/usr/lib/postgresql`.
-    pub async fn start(self) -> DatabaseServer<K> {
-        for _ in 0..10 {
-            if let Some(server) = DatabaseServer::launch(self.clone()).await {
-                return server;
-            }
-            // Another process took the port.
-        }
-        panic!("{} does not start, see its output above", K::NAME);
-    }
-}
-
-impl DatabaseOptions<PostgresKind> {
-    /// Asks for passwords (SCRAM), for users that the test makes by [`DatabaseServer::sql`].
-    #[must_use]
-    pub fn passwords(mut self) -> Self {
-        self.passwords = true;
-        self
-    }
-
-    /// Speaks TLS only, and asks clients for a certificate.
-    #[must_use]
-    pub fn tls_with_client_certificates(mut self) -> Self {
-        self.tls = Some(TlsClients::NeedCertificate);
         self
     }
 }

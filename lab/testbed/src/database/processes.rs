@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::kind::DatabaseKind;
 use crate::process::Process;
 
 #[derive(Debug)]
@@ -23,9 +22,15 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    pub(super) fn spawn<K: DatabaseKind>(mut command: Command, folder: &Path, log: &Path) -> Self {
+    /// Starts the server. `segment` names the shared memory of the server in a folder.
+    pub(super) fn spawn(
+        mut command: Command,
+        folder: &Path,
+        log: &Path,
+        segment: fn(&Path) -> Option<String>,
+    ) -> Self {
         let first = Process::spawn(&mut command, log).expect("the server can be started");
-        Self { first, folder: folder.to_owned(), segment: K::segment }
+        Self { first, folder: folder.to_owned(), segment }
     }
 
     pub(super) fn id(&self) -> u32 {

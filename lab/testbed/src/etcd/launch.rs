@@ -9,9 +9,29 @@ use super::member::{Member, Stage};
 use super::program::Program;
 use super::{Etcd, EtcdOptions};
 
+impl EtcdOptions {
+    /// Starts the cluster and waits until all members are healthy.
+    ///
+    /// # Panics
+    ///
+    /// If the cluster cannot be started. The environment variable `LEASEHOLD_ETCD_SERVER` names the
+    /// server's program, and `etcdctl` must be in the same directory. Without the variable, the
+    /// cluster uses the programs on the path if their version is 3.5.16 or newer, and otherwise
+    /// the programs that `scripts/install` downloaded.
+    pub async fn start(self) -> Etcd {
+        for _ in 0..10 {
+            if let Some(etcd) = Etcd::launch(self.clone()).await {
+                return etcd;
+            }
+            // Another program took one of the ports.
+        }
+        panic!("etcd does not start, see its output above");
+    }
+}
+
 impl Etcd {
     /// Starts a new cluster, unless a different program already uses one of its ports.
-    pub(super) async fn launch(options: EtcdOptions) -> Option<Self> {
+    async fn launch(options: EtcdOptions) -> Option<Self> {
         let program = if options.old { Program::old() } else { Program::current() };
         let folder = tempfile::Builder::new().prefix("leasehold-etcd-").tempdir();
         let folder = folder.expect("a temporary folder can be made");

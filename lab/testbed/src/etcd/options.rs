@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use crate::certificates::TlsClients;
 
-use super::Etcd;
-
 /// How a cluster is started.
 #[derive(Clone, Debug)]
 pub struct EtcdOptions {
@@ -75,7 +73,7 @@ impl EtcdOptions {
         self
     }
 
-    /// Requires clients to log in as a user. The users are `root`, which [`Etcd::ctl`] uses, and
+    /// Requires clients to log in as a user. The users are `root`, which [`Etcd::ctl`](super::Etcd::ctl) uses, and
     /// the users added with [`user`](Self::user).
     #[must_use]
     pub fn auth(mut self) -> Self {
@@ -114,24 +112,6 @@ impl EtcdOptions {
     pub fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
-    }
-
-    /// Starts the cluster and waits until all members are healthy.
-    ///
-    /// # Panics
-    ///
-    /// If the cluster cannot be started. The environment variable `LEASEHOLD_ETCD_SERVER` names the
-    /// server's program, and `etcdctl` must be in the same directory. Without the variable, the
-    /// cluster uses the programs on the path if their version is 3.5.16 or newer, and otherwise
-    /// the programs that `scripts/install` downloaded.
-    pub async fn start(self) -> Etcd {
-        for _ in 0..10 {
-            if let Some(etcd) = Etcd::launch(self.clone()).await {
-                return etcd;
-            }
-            // Another program took one of the ports.
-        }
-        panic!("etcd does not start, see its output above");
     }
 
     pub(super) fn timing_or_default(&self) -> Timing {

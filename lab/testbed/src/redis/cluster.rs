@@ -11,7 +11,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use crate::certificates::Certificates;
-use crate::proxy::{FaultProxy, Weather};
+use crate::proxy::{FaultProxy, NetworkFault};
 use crate::until::{until, until_some};
 
 use super::server::Login;
@@ -171,9 +171,10 @@ impl RedisCluster {
         until("all nodes agree", async || self.is_settled().await).await;
     }
 
-    /// Has a node reply at each call, as a witness of its stalls. A call returns within half a second in any case.
-    pub fn pulse(&self, i: usize) -> impl FnMut() + Send + use<> {
-        self.members[i].node.server.pulse()
+    /// Returns a function that sends one request to a server at each call and waits for the reply. A late return shows a stall. A call
+    /// returns within half a second in any case.
+    pub fn heartbeat(&self, i: usize) -> impl FnMut() + Send + use<> {
+        self.members[i].node.server.heartbeat()
     }
 
     /// Stops a node in its tracks: connections stay open, nothing is answered.
@@ -231,14 +232,14 @@ impl RedisCluster {
         self.members.iter().filter_map(|member| member.node.proxy()).collect()
     }
 
-    /// Changes the weather between the cluster, its clients and its replicas.
+    /// Sets the network fault between the cluster, its clients and its replicas.
     ///
     /// # Panics
     ///
     /// If there are no proxies.
-    pub fn set_weather(&self, weather: Weather) {
+    pub fn set_network_fault(&self, fault: NetworkFault) {
         for member in &self.members {
-            member.node.set_weather(weather);
+            member.node.set_network_fault(fault);
         }
     }
 
@@ -248,7 +249,7 @@ impl RedisCluster {
     ///
     /// If there are no proxies.
     pub fn isolate(&self, i: usize) {
-        self.members[i].node.set_weather(Weather::BlackHole);
+        self.members[i].node.set_network_fault(NetworkFault::BlackHole);
     }
 
     /// Cuts a node off from all other nodes without a notification. Clients still reach the node.
@@ -258,7 +259,7 @@ impl RedisCluster {
     /// If there are no proxies.
     pub fn isolate_with_clients(&self, i: usize) {
         for (_, other) in self.members.iter().enumerate().filter(|(j, _)| *j != i) {
-            self.members[i].set_weather_between(other, Weather::BlackHole);
+            self.members[i].set_network_fault_between(other, NetworkFault::BlackHole);
         }
     }
 
@@ -268,7 +269,7 @@ impl RedisCluster {
     ///
     /// If there are no proxies.
     pub fn heal(&self) {
-        self.set_weather(Weather::Fair);
+        self.set_network_fault(NetworkFault::None);
         self.members.iter().for_each(Member::heal);
     }
 

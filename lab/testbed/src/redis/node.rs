@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use crate::port::free_port;
-use crate::proxy::{FaultProxy, Weather};
+use crate::proxy::{FaultProxy, NetworkFault};
 
 use super::server::{Login, Server};
 
@@ -56,22 +56,22 @@ impl Node {
         self.source
     }
 
-    /// Changes the weather between two nodes, in both directions.
+    /// Sets the network fault between two nodes, in both directions.
     ///
     /// # Panics
     ///
     /// If they are not behind proxies.
-    pub(super) fn set_weather_between(&self, other: &Self, weather: Weather) {
+    pub(super) fn set_network_fault_between(&self, other: &Self, fault: NetworkFault) {
         for (to, from) in [(self, other), (other, self)] {
             let source = from.source.expect("it was started behind proxies");
-            to.proxy().expect("as before").set_weather_from(source, weather);
+            to.proxy().expect("as before").set_network_fault_from(source, fault);
         }
     }
 
     /// # Panics
     ///
     /// If there is no proxy in front of it.
-    pub(super) fn set_weather(&self, weather: Weather) {
-        self.proxy.as_ref().expect("it was started behind proxies").set_weather(weather);
+    pub(super) fn set_network_fault(&self, fault: NetworkFault) {
+        self.proxy.as_ref().expect("it was started behind proxies").set_network_fault(fault);
     }
 }

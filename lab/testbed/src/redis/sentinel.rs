@@ -8,7 +8,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use crate::certificates::Certificates;
-use crate::proxy::{FaultProxy, Weather};
+use crate::proxy::{FaultProxy, NetworkFault};
 use crate::until::{until, until_some};
 
 use super::node::Node;
@@ -140,9 +140,10 @@ impl RedisSentinel {
         }
     }
 
-    /// Has a server reply at each call, as a witness of its stalls. A call returns within half a second in any case.
-    pub fn pulse(&self, i: usize) -> impl FnMut() + Send + use<> {
-        self.nodes[i].server.pulse()
+    /// Returns a function that sends one request to a server at each call and waits for the reply. A late return shows a stall. A call
+    /// returns within half a second in any case.
+    pub fn heartbeat(&self, i: usize) -> impl FnMut() + Send + use<> {
+        self.nodes[i].server.heartbeat()
     }
 
     /// Stops a server in its tracks: connections stay open, nothing is answered.
@@ -234,14 +235,14 @@ impl RedisSentinel {
         self.nodes.iter().chain(&self.sentinels).filter_map(Node::proxy).collect()
     }
 
-    /// Changes the weather for all traffic.
+    /// Sets the network fault for all traffic.
     ///
     /// # Panics
     ///
     /// If there are no proxies.
-    pub fn set_weather(&self, weather: Weather) {
+    pub fn set_network_fault(&self, fault: NetworkFault) {
         for node in self.nodes.iter().chain(&self.sentinels) {
-            node.set_weather(weather);
+            node.set_network_fault(fault);
         }
     }
 
@@ -253,7 +254,7 @@ impl RedisSentinel {
     ///
     /// If there are no proxies.
     pub fn isolate(&self, i: usize) {
-        self.nodes[i].set_weather(Weather::BlackHole);
+        self.nodes[i].set_network_fault(NetworkFault::BlackHole);
     }
 
     /// Cuts a server off from the sentinels and from all other servers without a notification.
@@ -265,7 +266,7 @@ impl RedisSentinel {
     pub fn isolate_with_clients(&self, i: usize) {
         let all = self.nodes.iter().chain(&self.sentinels).enumerate();
         for (_, other) in all.filter(|(j, _)| *j != i) {
-            self.nodes[i].set_weather_between(other, Weather::BlackHole);
+            self.nodes[i].set_network_fault_between(other, NetworkFault::BlackHole);
         }
     }
 
@@ -275,7 +276,7 @@ impl RedisSentinel {
     ///
     /// If there are no proxies.
     pub fn heal(&self) {
-        self.set_weather(Weather::Fair);
+        self.set_network_fault(NetworkFault::None);
     }
 
     /// The server that each running sentinel names as the primary.

@@ -12,9 +12,9 @@ use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::clock::{Pace, ServerClock};
+use crate::heartbeat::{TIMEOUT, heartbeat};
 use crate::instance::Instance;
 use crate::process::Process;
-use crate::pulse::{TIMEOUT, pulse};
 
 /// A server takes 15 ms to start. On a machine that is busy with a build, some seconds.
 pub(super) const START_WAIT: Duration = Duration::from_secs(30);
@@ -77,14 +77,14 @@ impl Server {
         self.folder.join("redis.sock")
     }
 
-    pub(super) fn pulse(&self) -> impl FnMut() + Send + use<> {
+    pub(super) fn heartbeat(&self) -> impl FnMut() + Send + use<> {
         let socket = self.socket();
         let connect = move || {
             let connection = std::os::unix::net::UnixStream::connect(&socket)?;
             connection.set_read_timeout(Some(TIMEOUT))?;
             Ok(connection)
         };
-        pulse(connect, b"PING\r\n")
+        heartbeat(connect, b"PING\r\n")
     }
 
     /// Starts the process, or starts it again.

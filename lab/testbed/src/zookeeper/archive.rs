@@ -12,8 +12,7 @@ use crate::database::display;
 use crate::template::{stamp, template};
 
 use super::ZooKeeperOptions;
-use super::launch::JVM;
-use super::program::Program;
+use super::program::{JVM, Program};
 
 /// Where a member that is asked to notes the classes that it loads, in its folder.
 const LIST: &str = "classes";

@@ -13,8 +13,7 @@ use crate::template::{stamp, template};
 
 use super::ZooKeeper;
 use super::archive::from_archive;
-use super::launch::JVM;
-use super::program::Program;
+use super::program::{JVM, Program};
 
 /// Where Debian's package `libcurator-recipes-java` puts it. Its manifest names the jars that it needs.
 const JAR: &str = "/usr/share/java/curator-recipes.jar";

@@ -8,24 +8,35 @@ use crate::process::Process;
 
 use super::archive::{from_archive, noting_classes};
 use super::member::Member;
-use super::program::{MAIN, Program};
+use super::program::{JVM, MAIN, Program};
 use super::{ZooKeeper, ZooKeeperOptions};
-
-/// Little memory, and no optimizations that pay off in days: a server of a test lives for seconds.
-pub(super) const JVM: [&str; 5] = [
-    "-Xmx96m",
-    "-XX:+UseSerialGC",
-    "-XX:-UsePerfData",
-    "-Xshare:auto",
-    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-];
 
 /// No code is optimized: to do so takes longer than the server lives.
 const FRUGAL: &str = "-XX:TieredStopAtLevel=1";
 
+impl ZooKeeperOptions {
+    /// Starts the ensemble and waits until all members serve clients.
+    ///
+    /// # Panics
+    ///
+    /// If the ensemble cannot be started. The environment variable `LEASEHOLD_ZOOKEEPER_SERVER` names
+    /// ZooKeeper's jar, and `zookeeper-jute.jar` must be in the same directory. Without the variable,
+    /// the ensemble uses the jar of Debian's package `libzookeeper-java`. The `java` program comes
+    /// from `JAVA_HOME` or from the path.
+    pub async fn start(self) -> ZooKeeper {
+        for _ in 0..10 {
+            if let Some(zookeeper) = ZooKeeper::launch(self.clone()).await {
+                return zookeeper;
+            }
+            // Another process took one of the ports.
+        }
+        panic!("ZooKeeper does not start, see its output above");
+    }
+}
+
 impl ZooKeeper {
     /// Starts a new ensemble, unless another process has taken one of its ports.
-    pub(super) async fn launch(options: ZooKeeperOptions) -> Option<Self> {
+    async fn launch(options: ZooKeeperOptions) -> Option<Self> {
         let place = if options.durable { Folder::on_disk } else { Folder::in_memory };
         let folder = place("zookeeper-");
         let path = folder.path();

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use crate::certificates::TlsClients;
 
-use super::ZooKeeper;
-
 /// How an ensemble is started.
 #[derive(Clone, Debug)]
 pub struct ZooKeeperOptions {
@@ -55,14 +53,14 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Also speaks TLS, at [`ZooKeeper::tls_url`], with certificates made on the spot.
+    /// Also speaks TLS, at [`ZooKeeper::tls_url`](super::ZooKeeper::tls_url), with certificates made on the spot.
     #[must_use]
     pub fn tls(mut self) -> Self {
         self.tls = Some(TlsClients::NeedNoCertificate);
         self
     }
 
-    /// Also speaks TLS, at [`ZooKeeper::tls_url`], and asks clients for a certificate there.
+    /// Also speaks TLS, at [`ZooKeeper::tls_url`](super::ZooKeeper::tls_url), and asks clients for a certificate there.
     #[must_use]
     pub fn tls_with_client_certificates(mut self) -> Self {
         self.tls = Some(TlsClients::NeedCertificate);
@@ -77,7 +75,7 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Puts the log of transactions of each member on a disk of 32 MiB, which [`ZooKeeper::fill_disk`] fills.
+    /// Puts the log of transactions of each member on a disk of 32 MiB, which [`ZooKeeper::fill_disk`](super::ZooKeeper::fill_disk) fills.
     #[must_use]
     pub fn small_disks(mut self) -> Self {
         self.small_disks = true;
@@ -93,7 +91,7 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Has Java optimize frequent code, as it does by default, in the servers and in [`ZooKeeper::curator`]: for benchmarks.
+    /// Has Java optimize frequent code, as it does by default, in the servers and in [`ZooKeeper::curator`](super::ZooKeeper::curator): for benchmarks.
     ///
     /// Without this option, Java loses no time on optimizations that do not pay: servers of tests live for seconds.
     #[must_use]
@@ -114,24 +112,6 @@ impl ZooKeeperOptions {
     pub fn property(mut self, name: &str, value: &str) -> Self {
         self.properties.push([name, value].map(str::to_owned));
         self
-    }
-
-    /// Starts the ensemble and waits until all members serve clients.
-    ///
-    /// # Panics
-    ///
-    /// If the ensemble cannot be started. The environment variable `LEASEHOLD_ZOOKEEPER_SERVER` names
-    /// ZooKeeper's jar, and `zookeeper-jute.jar` must be in the same directory. Without the variable,
-    /// the ensemble uses the jar of Debian's package `libzookeeper-java`. The `java` program comes
-    /// from `JAVA_HOME` or from the path.
-    pub async fn start(self) -> ZooKeeper {
-        for _ in 0..10 {
-            if let Some(zookeeper) = ZooKeeper::launch(self.clone()).await {
-                return zookeeper;
-            }
-            // Another process took one of the ports.
-        }
-        panic!("ZooKeeper does not start, see its output above");
     }
 }
 

@@ -18,6 +18,15 @@ const LOGGER: &str = "/usr/share/java/slf4j-simple.jar";
 /// Required for TLS.
 const CODEC: &str = "/usr/share/java/netty-codec.jar";
 
+/// Little memory, and no optimizations that pay off in days: a server of a test lives for seconds.
+pub(super) const JVM: [&str; 5] = [
+    "-Xmx96m",
+    "-XX:+UseSerialGC",
+    "-XX:-UsePerfData",
+    "-Xshare:auto",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+];
+
 /// The class with the `main` method.
 pub(super) const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 

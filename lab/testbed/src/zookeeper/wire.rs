@@ -1,9 +1,9 @@
-//! As much of ZooKeeper's protocol as a witness of stalls needs: a session, and pings.
+//! As much of ZooKeeper's protocol as a probe of stalls needs: a session, and pings.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
-use crate::pulse::TIMEOUT;
+use crate::heartbeat::TIMEOUT;
 
 /// A `ConnectRequest` after its length: protocol version 0, last zxid 0, a timeout of 30 s, session 0, a password of 16 zeros, not
 /// read-only.

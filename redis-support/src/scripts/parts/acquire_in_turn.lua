@@ -61,7 +61,7 @@ local function acquire_in_turn(claim, held, revoke, news, value, ttl, others, nu
     end
     called = call_up(queue, places, news, 1, 1, now)
     if redis.call('EXISTS', queue) == 0 then
-      redis.call('ZREM', claim.crowd, lock)
+      redis.call('ZREM', claim.contended, lock)
     end
   end
   -- Read after the write, so that the server notifies this connection when another client changes

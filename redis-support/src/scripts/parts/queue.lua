@@ -1,6 +1,6 @@
 --- @include "time"
 --- @include "place"
---- @include "crowd"
+--- @include "contended"
 -- A queue consists of a sorted set of ids in the order of their arrival, and a hash with the record
 -- of each queue entry.
 
@@ -78,11 +78,11 @@ end
 -- Returns its position from the front. `refuse` describes the fields of the claim.
 local function queue_up(claim, rank)
   local queue, places, place, now = claim.queue, claim.places, claim.place, math.floor(claim.micros / 1000)
-  -- The queue and the lock's mark in the crowd expire later than the entry, so that they do not
-  -- have to be written each time.
+  -- The queue and the lock's mark in the set `contended` expire later than the entry, so that they
+  -- do not have to be written each time.
   local ends_first = redis.call('PTTL', queue) < place
   if ends_first then
-    mark(claim.crowd, claim.lock, now + 2 * place, now)
+    mark(claim.contended, claim.lock, now + 2 * place, now)
   end
   if not rank then
     rank = redis.call('ZCARD', queue)

@@ -6,7 +6,7 @@
 --
 -- claim     id, place: lifetime of its queue entry in ms (0: none), rank: its current position or
 --           false, patience, terms: the rest of its record (see `place`), hears_of_lock, micros:
---           the time, and the keys lock, queue, places, own_news, crowd
+--           the time, and the keys lock, queue, places, own_news, contended
 -- obstacle  after: ms until it expires (negative: unknown), left: remaining TTL in ms (negative: no
 --           TTL), holder, record: the holder's record as a table
 -- called    ids of the woken claims

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use futures_util::future::join_all;
 use leasehold_core::backend::KeyPage;
+use leasehold_core::batch::BatchLimits;
 
 use super::*;
 use crate::driver::Push;
@@ -15,12 +17,12 @@ use crate::topology::failover::BELIEVED_FOR;
 /// the key's slot.
 struct Cluster {
     store: Store,
-    told: Arc<Mutex<Told>>,
+    reported: Arc<Mutex<Reported>>,
 }
 
 /// The state of the cluster that its servers report.
 #[derive(Clone, Copy)]
-struct Told {
+struct Reported {
     owner: u16,
     epoch: u64,
 }
@@ -36,8 +38,8 @@ impl Cluster {
     fn with(named: &[u16]) -> Self {
         let seeds = named.iter().copied().map(Fake::address).collect();
         let store = Store::new(Endpoints::Cluster { seeds });
-        let told = Arc::new(Mutex::new(Told { owner: 1, epoch: 1 }));
-        let cluster = Self { store, told };
+        let reported = Arc::new(Mutex::new(Reported { owner: 1, epoch: 1 }));
+        let cluster = Self { store, reported };
         PORTS.into_iter().for_each(|port| cluster.serve(port, |_| done()));
         cluster
     }
@@ -47,24 +49,24 @@ impl Cluster {
         port: u16,
         to_scripts: impl Fn(&[String]) -> Option<Received> + Send + Sync + 'static,
     ) {
-        let told = Arc::clone(&self.told);
+        let reported = Arc::clone(&self.reported);
         let of_others = move |words: &[String]| {
-            let told = *told.lock().unwrap();
-            told.answer(port, words)
+            let reported = *reported.lock().unwrap();
+            reported.answer(port, words)
         };
         self.store.serve(port, of_others, to_scripts);
     }
 
     /// Cuts off a server, so that its replies no longer change.
     fn cut_off(&self, port: u16) {
-        let told = *self.told.lock().unwrap();
-        self.store.serve(port, move |words| told.answer(port, words), |_| done());
+        let reported = *self.reported.lock().unwrap();
+        self.store.serve(port, move |words| reported.answer(port, words), |_| done());
     }
 
     /// Moves the key's slot to the server `owner`, and informs all servers.
     fn give_to(&self, owner: u16) {
-        let mut told = self.told.lock().unwrap();
-        *told = Told { owner, epoch: told.epoch + 1 };
+        let mut reported = self.reported.lock().unwrap();
+        *reported = Reported { owner, epoch: reported.epoch + 1 };
     }
 
     async fn call(&self) -> Result<i64, ErrorKind> {
@@ -82,7 +84,7 @@ fn key_slot() -> i64 {
     i64::from(slot::of(call().keys().next().unwrap().as_bytes()))
 }
 
-impl Told {
+impl Reported {
     fn answer(self, by: u16, words: &[String]) -> Option<Received> {
         Some(Ok(match (&*words[0], &*words[1]) {
             ("SCAN", _) => Reply::Array(vec![bytes(0), Reply::Array(Vec::new())]),
@@ -239,13 +241,71 @@ async fn servers_that_are_all_gone_are_unavailable() {
     assert_eq!(cluster.call().await, Err(ErrorKind::Unavailable));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_is_no_reason_to_doubt_the_servers() {
+    let cluster = Cluster::new();
+    cluster.call().await.unwrap();
+    cluster.store.fake.delay("h:1", SLOW / 2);
+    let (call, before) = (call(), cluster.store.context.failure_reports());
+
+    let (refused, calls) = fill_queue(&cluster.store, &call);
+
+    assert_eq!(refused, ErrorKind::Unavailable);
+    assert!(calls.len() > BatchLimits::DEFAULT_QUEUED);
+    assert_eq!(cluster.store.context.failure_reports(), before);
+}
+
+/// Returns a number of keys of the server with this port.
+fn keys_of(port: u16, count: usize) -> Vec<LockKey> {
+    let keys = (0..).map(|n| LockKey::new(format!("job/{n}")).unwrap());
+    let slot = |key: &LockKey| i64::from(Layout::default().slot(key));
+    let owner = |key: &LockKey| if slot(key) < key_slot() { 2 } else { 3 };
+    keys.filter(|key| slot(key) != key_slot() && owner(key) == port).take(count).collect()
+}
+
+/// Returns the longest time of a request to the third server, while other tasks send requests to
+/// the second server, which replies after `delay`.
+async fn longest_beside_a_slow_server(delay: Duration) -> Duration {
+    const TASKS: usize = 64;
+    let cluster = Cluster::new();
+    cluster.store.servers.connect().await.unwrap();
+    cluster.store.fake.delay("h:2", delay);
+    let begun_at = Instant::now();
+    let requests = |key: LockKey| {
+        let servers = &cluster.store.servers;
+        async move {
+            let (call, mut longest) = (call_of(&key), Duration::ZERO);
+            while begun_at.elapsed() < 5 * delay {
+                let asked_at = Instant::now();
+                assert_eq!(outcome(servers.call(&call).await), Ok(1));
+                longest = longest.max(asked_at.elapsed());
+                tokio::time::sleep(delay / 20).await;
+            }
+            longest
+        }
+    };
+
+    let slow = join_all(keys_of(2, 4 * TASKS).into_iter().map(requests));
+    let fast = join_all(keys_of(3, TASKS).into_iter().map(requests));
+    let (slow, fast) = tokio::join!(slow, fast);
+
+    assert!(slow.iter().all(|longest| *longest >= delay), "{slow:?}");
+    fast.into_iter().max().expect("there are tasks")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_server_does_not_delay_requests_to_others() {
+    assert_eq!(longest_beside_a_slow_server(SLOW / 4).await, Duration::ZERO);
+    assert_eq!(longest_beside_a_slow_server(SLOW).await, Duration::ZERO);
+}
+
 /// Waits for a slow reply. In the meantime, the key's slot moves to `owner`.
 async fn slow_reply(owner: u16) -> Result<i64, ErrorKind> {
     let cluster = Cluster::new();
     cluster.call().await.unwrap();
-    let told = Arc::clone(&cluster.told);
+    let reported = Arc::clone(&cluster.reported);
     cluster.serve(1, move |_| {
-        told.lock().unwrap().owner = owner;
+        reported.lock().unwrap().owner = owner;
         done()
     });
     cluster.store.fake.delay("h:1", SLOW);
@@ -382,14 +442,14 @@ async fn a_replica_knows_the_successors_of_former_owners() {
     // The replica, which is the only known server that still exists, gets the key.
     cluster.give_to(4);
     cluster.serve(4, |_| done());
-    let told = Arc::clone(&cluster.told);
+    let reported = Arc::clone(&cluster.reported);
     let moved = move |words: &[String]| {
-        let Reply::Array(mut slots) = told.lock().unwrap().slots() else { unreachable!() };
+        let Reply::Array(mut slots) = reported.lock().unwrap().slots() else { unreachable!() };
         slots.retain(
             |range| matches!(range, Reply::Array(parts) if parts[0] == Reply::Int(key_slot())),
         );
         match words[1].as_str() {
-            "NODES" => Some(Ok(told.lock().unwrap().nodes(4))),
+            "NODES" => Some(Ok(reported.lock().unwrap().nodes(4))),
             _ => Some(Ok(Reply::Array(slots))),
         }
     };

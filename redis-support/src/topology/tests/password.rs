@@ -2,12 +2,12 @@
 
 use std::sync::atomic::AtomicUsize;
 
+use leasehold_settings::{Server, Tls};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::*;
 use crate::address::Address;
-use crate::driver::Tls;
 
 /// Counts warnings.
 #[derive(Clone, Default)]
@@ -33,7 +33,7 @@ impl Subscriber for Warnings {
 }
 
 fn tcp(host: &str) -> Address {
-    Address::Tcp { host: host.to_owned(), port: 1 }
+    Address::Tcp(Server { host: host.to_owned(), port: 1 })
 }
 
 /// Returns the number of warnings about an unencrypted password when a client connects to `servers`
@@ -75,7 +75,7 @@ async fn is_warned_of_where_it_goes_to_and_not_where_that_is_asked_for() {
             "MYID" => Some(Ok(bytes("id"))),
             _ => Some(Ok(reply.clone())),
         });
-        let sentinels = vec![Address::Tcp { host: "localhost".to_owned(), port: 11 }];
+        let sentinels = vec![Address::Tcp(Server { host: "localhost".to_owned(), port: 11 })];
         let servers = Endpoints::Sentinel { sentinels, master: "m".to_owned() };
 
         assert_eq!(warnings(servers, Some("p"), fake).await, expected, "{master}");

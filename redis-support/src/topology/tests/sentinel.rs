@@ -118,6 +118,19 @@ async fn name_the_server_that_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn are_not_queried_because_a_queue_is_full() {
+    let store = store();
+    call(&store).await.unwrap();
+    store.fake.delay("h:1", TIMEOUT / 10);
+    let (call, before) = (super::call(), store.context.failure_reports());
+
+    let (refused, _calls) = fill_queue(&store, &call);
+
+    assert_eq!(refused, ErrorKind::Unavailable);
+    assert_eq!(store.context.failure_reports(), before);
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_ids_count_by_their_addresses() {
     for refusal in ["unknown command 'SENTINEL'", "Unknown sentinel subcommand 'myid'"] {
         let store = store();

@@ -1,20 +1,22 @@
-//! Locks in many hash slots of a server, by one script.
+//! Tests of the script that serves locks in many hash slots of a server.
 
 use leasehold_core::Error;
-use leasehold_core::backend::{Attempt, Patience, Release, Renewal, Share};
+use leasehold_core::backend::{
+    Attempt, Mode, Patience, Release, Renewal, StoreAdmin as _, Subject,
+};
 use leasehold_redis_support::Script;
 
 use super::super::steps::{acquire, jobs, kept, release, renew};
 use super::*;
 
-/// Enough that most of them leave together, from each server.
+/// Enough claims that most of the claims for each server share a batch.
 const MANY: usize = 90;
 
 fn is_granted(attempt: &Result<Attempt, Error>) -> bool {
     matches!(attempt, Ok(Attempt::Granted(_)))
 }
 
-/// How many scripts the servers have run, and how many locks they have.
+/// Returns the number of scripts that the servers have run, and the number of locks on the servers.
 async fn scripts_and_locks(redis: &RedisCluster) -> (u64, usize) {
     let (mut scripts, mut locks) = (0, 0);
     for node in 0..redis.nodes() {
@@ -29,7 +31,7 @@ async fn scripts_and_locks(redis: &RedisCluster) -> (u64, usize) {
 async fn take_few_requests() {
     let redis = three().await;
     let (backend, claims) = (connect(&redis.url()).await.unwrap(), jobs(MANY));
-    // The servers learn the scripts.
+    // The first requests load the scripts into the servers.
     acquire(&backend, &claims).await;
     release(&backend, &claims).await;
     let (before, _) = scripts_and_locks(&redis).await;
@@ -51,17 +53,17 @@ async fn leave_those_alone_that_are_in_the_way_of_others() {
     let connected = async || connect(&redis.url()).await.unwrap();
     let (backend, other, mut claims) = (connected().await, connected().await, jobs(MANY));
     let held = Claim::new(kept("job/5"));
-    other.try_acquire(&held).await.unwrap();
+    other.acquire(&held).await.unwrap();
     let (before, waits) = (Claim::new(kept("job/6")), Claim::new(kept("job/6")));
     let waits = waits.with_patience(Patience::Queues(LONG));
-    other.try_acquire(&before).await.unwrap();
-    other.try_acquire(&waits).await.unwrap();
+    other.acquire(&before).await.unwrap();
+    other.acquire(&waits).await.unwrap();
     other.release(before.lease()).await.unwrap();
     let node = redis.owner_of("lock:job/7").await;
     redis.command(node, &["LPUSH", "lock:job/7", "a"]).await;
-    let units = kept("job/8").with_share(Share::Units { units: 1, limit: 2 });
-    other.try_acquire(&Claim::new(units)).await.unwrap();
-    // The same claim again.
+    let units = kept("job/8").with_mode(Mode::Units { units: 1, limit: 2 });
+    other.acquire(&Claim::new(units)).await.unwrap();
+    // The batch contains the same claim twice.
     claims.push(claims[9].clone());
 
     let attempts = acquire(&backend, &claims).await;
@@ -77,7 +79,7 @@ async fn leave_those_alone_that_are_in_the_way_of_others() {
         let expected = if (5..=8).contains(&n) { Release::NotHeld } else { Release::Released };
         assert_eq!(released, expected, "{n}");
     }
-    assert!(is_granted(&other.try_acquire(&waits).await));
+    assert!(is_granted(&other.acquire(&waits).await));
     assert_eq!(other.release(held.lease()).await.unwrap(), Release::Released);
 }
 
@@ -101,7 +103,7 @@ async fn hear_from_a_renewal_on_of_changes_by_others() {
         };
         assert_eq!(renewal, expected, "{n}");
     }
-    let mut watch = backend.watch_lease(claims[6].lease());
+    let mut watch = backend.watch(Subject::Lease(claims[6].lease()));
     other.force_release(claims[6].key(), None).await.unwrap();
     timeout(LONG, watch.changed()).await.expect("it is told");
 }
@@ -117,7 +119,7 @@ async fn whose_slot_is_half_way_do_not_stop_the_others() {
     assert_eq!(renew(&backend, &claims).await, [Renewal::Renewed; MANY]);
     assert_eq!(release(&backend, &claims).await, [Release::Released; MANY]);
 
-    // A fresh backend, which leaves no lock alone yet.
+    // A new backend uses the shared script for all locks.
     let backend = connect(&redis.url()).await.unwrap();
     for (n, attempt) in acquire(&backend, &claims).await.iter().enumerate() {
         assert_eq!(is_granted(attempt), n != 5, "{n}: {attempt:?}");
@@ -131,7 +133,8 @@ async fn whose_slot_is_half_way_do_not_stop_the_others() {
     assert_eq!(release(&backend, &claims).await, [Release::Released; MANY]);
 }
 
-/// The reply of the script on the server `node`: the outcomes of releases and acquisitions, then the spare tokens of these.
+/// Returns the reply of the script on the server `node`: the outcomes of the releases and
+/// acquisitions, followed by the spare tokens of the acquisitions.
 async fn exchanged(redis: &RedisCluster, node: usize, words: &[&str]) -> Vec<i64> {
     let source = Script::ExchangeBySlot.source();
     let (counts, locks) = words.split_at(2);
@@ -161,7 +164,8 @@ async fn are_numbered_by_the_counter_of_their_slot() {
     assert!(second > first && (0..65_536).contains(&spare));
     assert!(fence(&["GET"]).await.ends_with(&(second + spare).to_string()));
 
-    // Ahead of the clock, too many, or none at all: the script for one lock knows more.
+    // The counter is ahead of the clock, too large, or not a number. The script for a single lock
+    // handles these cases.
     for unusable in ["8000000000000000", "9007199254740992", "no number"] {
         fence(&["SET", unusable]).await;
         assert_eq!(acquire().await, [0, 0], "{unusable}");

@@ -21,13 +21,30 @@ const WITH_SHARDS: (u32, u32) = (7, 2);
 
 const FULL_COVERAGE: &str = "cluster-require-full-coverage";
 
+impl ClusterOptions {
+    /// Starts the cluster and waits until all nodes agree on it and the replicas have their copies.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started, see [`RedisOptions::start`](crate::RedisOptions::start). It takes Redis 7.0.
+    pub async fn start(self) -> RedisCluster {
+        for _ in 0..10 {
+            if let Some(cluster) = RedisCluster::launch(self.clone()).await {
+                return cluster;
+            }
+            // Another program took one of the ports.
+        }
+        panic!("redis-server does not start, see its output above");
+    }
+}
+
 impl RedisCluster {
     /// Starts a new cluster, unless a different program already uses one of its ports.
     ///
     /// A cluster that is made by commands takes a second to get to know itself. And a primary that has just started
     /// refuses writes for two seconds, lest it have been replaced meanwhile. So the nodes start with files that tell
     /// them all; and the primaries start as replicas of a node that never was, and take over from it.
-    pub(super) async fn launch(mut options: ClusterOptions) -> Option<Self> {
+    async fn launch(mut options: ClusterOptions) -> Option<Self> {
         let folder = tempfile::Builder::new().prefix("leasehold-cluster-").tempdir();
         let folder = folder.expect("a temporary folder can be made");
         let tls = options.node.tls;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::port::free_port;
-use crate::proxy::{FaultProxy, Weather};
+use crate::proxy::{FaultProxy, NetworkFault};
 
 use super::super::node::Node;
 use super::super::server::Login;
@@ -37,23 +37,23 @@ impl Member {
         port.parse().expect("it is a port")
     }
 
-    /// Changes the weather between two nodes, for replicas and for the cluster's bus.
+    /// Sets the network fault between two nodes, for replicas and for the cluster's bus.
     ///
     /// # Panics
     ///
     /// If they are not behind proxies.
-    pub(super) fn set_weather_between(&self, other: &Self, weather: Weather) {
-        self.node.set_weather_between(&other.node, weather);
+    pub(super) fn set_network_fault_between(&self, other: &Self, fault: NetworkFault) {
+        self.node.set_network_fault_between(&other.node, fault);
         for (to, from) in [(self, other), (other, self)] {
             let proxy = to.bus_proxy.as_ref().expect("it was started behind proxies");
-            proxy.set_weather_from(from.node.source().expect("as before"), weather);
+            proxy.set_network_fault_from(from.node.source().expect("as before"), fault);
         }
     }
 
     /// Lets the nodes talk to it again.
     pub(super) fn heal(&self) {
         if let Some(proxy) = &self.bus_proxy {
-            proxy.set_weather(Weather::Fair);
+            proxy.set_network_fault(NetworkFault::None);
         }
     }
 }

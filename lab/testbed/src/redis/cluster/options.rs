@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::super::RedisOptions;
 use super::super::settings::NodeOptions;
-use super::RedisCluster;
 
 /// How a cluster is started.
 #[derive(Clone, Debug)]
@@ -67,21 +66,6 @@ impl ClusterOptions {
     pub fn proxied(mut self) -> Self {
         self.proxied = true;
         self
-    }
-
-    /// Starts the cluster and waits until all nodes agree on it and the replicas have their copies.
-    ///
-    /// # Panics
-    ///
-    /// If it cannot be started, see [`RedisOptions::start`]. It takes Redis 7.0.
-    pub async fn start(self) -> RedisCluster {
-        for _ in 0..10 {
-            if let Some(cluster) = RedisCluster::launch(self.clone()).await {
-                return cluster;
-            }
-            // Another program took one of the ports.
-        }
-        panic!("redis-server does not start, see its output above");
     }
 }
 

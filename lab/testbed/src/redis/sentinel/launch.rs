@@ -33,9 +33,26 @@ const FAST: [&str; 12] = [
     "MIN-LINK-RECONNECT-PERIOD", "100",
 ];
 
+impl SentinelOptions {
+    /// Starts all and waits until the replicas have their copies and the sentinels know everybody.
+    ///
+    /// # Panics
+    ///
+    /// If they cannot be started, see [`RedisOptions::start`](crate::RedisOptions::start).
+    pub async fn start(self) -> RedisSentinel {
+        for _ in 0..10 {
+            if let Some(redis) = RedisSentinel::launch(self.clone()).await {
+                return redis;
+            }
+            // Another program took one of the ports.
+        }
+        panic!("redis-server does not start, see its output above");
+    }
+}
+
 impl RedisSentinel {
     /// Starts all, unless another program has taken one of their ports.
-    pub(super) async fn launch(mut options: SentinelOptions) -> Option<Self> {
+    async fn launch(mut options: SentinelOptions) -> Option<Self> {
         let folder = tempfile::Builder::new().prefix("leasehold-sentinel-").tempdir();
         let folder = folder.expect("a temporary folder can be made");
         let tls = options.node.tls;

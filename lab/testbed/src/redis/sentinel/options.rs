@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use super::super::RedisOptions;
 use super::super::settings::NodeOptions;
-use super::RedisSentinel;
 
 /// How a primary, its replicas and their sentinels are started.
 #[derive(Clone, Debug)]
@@ -86,21 +85,6 @@ impl SentinelOptions {
     pub fn proxied(mut self) -> Self {
         self.proxied = true;
         self
-    }
-
-    /// Starts all and waits until the replicas have their copies and the sentinels know everybody.
-    ///
-    /// # Panics
-    ///
-    /// If they cannot be started, see [`RedisOptions::start`].
-    pub async fn start(self) -> RedisSentinel {
-        for _ in 0..10 {
-            if let Some(redis) = RedisSentinel::launch(self.clone()).await {
-                return redis;
-            }
-            // Another program took one of the ports.
-        }
-        panic!("redis-server does not start, see its output above");
     }
 }
 

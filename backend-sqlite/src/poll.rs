@@ -1,0 +1,214 @@
+//! Polls the file on behalf of watches, to find expired leases and changes by other processes.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{Duration, Instant};
+
+use leasehold_core::backend::entry::Entry;
+use leasehold_core::{Error, LockKey};
+use leasehold_entry::Tag;
+use leasehold_sql_support::rows::Clock;
+use leasehold_sql_support::{Concerns, News};
+
+use crate::store::Store;
+use crate::tables::{Alarms, Stop, Tables};
+
+/// The minimum polling interval while a claim waits. The actual interval is random and up to twice
+/// as long, so that processes do not poll in lockstep.
+const WHILE_WAITING: Duration = Duration::from_millis(5);
+
+/// The minimum polling interval while no claim waits. Polling is still necessary, because an
+/// operator may revoke leases or request revocations.
+const WHILE_HOLDING: Duration = Duration::from_millis(100);
+
+/// The interval at which an idle process checks whether its files still exist. While an idle
+/// process has deleted files open, no process can create new files.
+const WHILE_IDLE: Duration = Duration::from_secs(1);
+
+/// The minimum polling interval after a poll that has failed.
+const AFTER_A_FAILURE: Duration = Duration::from_millis(100);
+
+/// The pause after a poll, for each key that was read. The pause is four times the typical time to
+/// read a key. The actual time is not measured, because a poll may also be slow because other
+/// processes use the CPU.
+const PAUSE_PER_KEY: Duration = Duration::from_micros(40);
+
+/// Polls the file and records the state of the keys.
+#[derive(Debug, Default)]
+pub(crate) struct Poller {
+    news: News,
+    last: Option<Last>,
+    version: Option<(i64, u64)>,
+    alarms: Option<Alarms>,
+    /// The last known state of the keys that claims wait for.
+    seen: HashMap<LockKey, Seen>,
+}
+
+/// The last poll.
+#[derive(Debug)]
+struct Last {
+    ended: Instant,
+    /// The minimum time until the next poll.
+    pause: Duration,
+    /// The random factor by which the next poll is delayed.
+    stretch: f64,
+}
+
+/// The state of a key when it was last read.
+#[derive(Debug)]
+struct Seen {
+    /// A hash of the holders.
+    holders: u64,
+    /// The time when the first lease or queue entry of the key expires, on the file's clock.
+    ends: i64,
+    /// The number of queue entries before the first queue entry that a datagram to this process
+    /// wakes.
+    ahead: usize,
+}
+
+/// Returns the maximum polling interval while there are watches of this type.
+pub(crate) fn longest_interval(concerns: Concerns) -> Duration {
+    2 * interval(concerns)
+}
+
+/// Returns the minimum polling interval while there are watches of this type.
+fn interval(concerns: Concerns) -> Duration {
+    match concerns {
+        Concerns::Waiters => WHILE_WAITING,
+        Concerns::Holders => WHILE_HOLDING,
+    }
+}
+
+impl Poller {
+    pub(crate) fn new(news: News) -> Self {
+        Self { news, ..Self::default() }
+    }
+
+    pub(crate) fn news(&self) -> &News {
+        &self.news
+    }
+
+    /// Returns when to poll next. Returns `None` if there is neither a watch nor an open file.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let Some(last) = &self.last else { return (!self.is_idle()).then(Instant::now) };
+        let watched = [Concerns::Waiters, Concerns::Holders];
+        let watched = watched.into_iter().find(|concerns| self.news.has_watches(*concerns));
+        let interval = watched.map_or(WHILE_IDLE, interval);
+        Some(last.ended + interval.max(last.pause).mul_f64(last.stretch))
+    }
+
+    /// Returns whether this process has neither waiters nor holders.
+    pub(crate) fn is_idle(&self) -> bool {
+        [Concerns::Waiters, Concerns::Holders].iter().all(|it| !self.news.has_watches(*it))
+    }
+
+    /// Starts the next interval.
+    pub(crate) fn rest(&mut self) {
+        if self.last.is_some() {
+            self.pause(Duration::ZERO);
+        }
+    }
+
+    /// Waits at least `pause` until the next poll.
+    fn pause(&mut self, pause: Duration) {
+        let stretch = 1.0 + fastrand::f64();
+        self.last = Some(Last { ended: Instant::now(), pause, stretch });
+    }
+
+    /// Handles a file that cannot be read. Polling slows down, and waiters retry on their own.
+    pub(crate) fn failed(&mut self) {
+        self.forget();
+        self.pause(AFTER_A_FAILURE);
+    }
+
+    /// Forgets the last poll, which may have read a different file.
+    pub(crate) fn forget(&mut self) {
+        self.version = None;
+        self.seen.clear();
+    }
+
+    /// Notifies holders that the files were deleted or replaced. The holders check whether the new
+    /// files contain their leases.
+    pub(crate) fn abandon(&mut self) {
+        self.forget();
+        self.last = None;
+        self.notify_holders();
+    }
+
+    /// Reads all keys that may have changed, and notifies their watches.
+    pub(crate) fn poll(&mut self, store: &Store, until: Instant) -> Result<(), Error> {
+        // The version is read before the file, so that the next poll notices a change that occurs
+        // in between.
+        let version = store.version()?;
+        let is_changed = self.version.replace(version) != Some(version);
+        let keys: HashSet<LockKey> = self.news.watched(Concerns::Waiters).into_iter().collect();
+        self.seen.retain(|key, _| keys.contains(key));
+        let read = store.read(until, |tables, clock| {
+            if is_changed || self.news.has_watches(Concerns::Holders) {
+                self.check_alarms(tables)?;
+            }
+            let mut read = 0;
+            for key in &keys {
+                if is_changed || self.seen.get(key).is_none_or(|seen| seen.ends <= clock.now) {
+                    self.poll_key(key, tables, clock)?;
+                    read += 1;
+                }
+            }
+            Ok(read)
+        })?;
+        // Without this pause, the polls of many queued processes together would slow down the holder.
+        let ahead = self.seen.values().map(|seen| seen.ahead).min().unwrap_or_default();
+        let queued = WHILE_WAITING.saturating_mul(ahead.try_into().unwrap_or(u32::MAX));
+        self.pause(queued.min(WHILE_HOLDING).max(PAUSE_PER_KEY * read));
+        Ok(())
+    }
+
+    /// Notifies holders to check their leases if an operator has changed something.
+    fn check_alarms(&mut self, tables: &Tables) -> Result<(), Stop> {
+        let alarms = tables.alarms()?;
+        // Before the first poll, no lease can be held.
+        if self.alarms.replace(alarms).is_some_and(|before| !alarms.is_calm_after(&before)) {
+            self.notify_holders();
+        }
+        Ok(())
+    }
+
+    fn notify_holders(&self) {
+        for key in self.news.watched(Concerns::Holders) {
+            self.news.notify(key.as_str(), Concerns::Holders);
+        }
+    }
+
+    /// Notifies the claims that can be granted. Notifies all watches of the key if its holders have
+    /// changed.
+    fn poll_key(&mut self, key: &LockKey, tables: &Tables, clock: Clock) -> Result<(), Stop> {
+        let mut state = tables.read(key, clock)?;
+        state.woken().iter().for_each(|tag| self.news.call(tag));
+        // Waiters retry on their own if this version cannot read the row.
+        let Ok(entry) = state.entry() else { return Ok(()) };
+        // A release may have handed over the key to a claim that still waits.
+        entry.holders.iter().for_each(|holding| self.news.call(&holding.name.id));
+        let holders = hash(entry);
+        let ends = entry.holders.iter().map(|holding| holding.ends);
+        let first_end = ends.chain(entry.queue.iter().map(|waiter| waiter.ends)).min();
+        let queue: Vec<Tag> = entry.queue.iter().map(|waiter| waiter.name).collect();
+        let socket = tables.bound_socket();
+        let is_own = |tag: &Tag| socket.is_some() && state.socket(&tag.id) == socket;
+        let ahead = queue.iter().position(is_own).unwrap_or_default();
+        let seen = Seen { holders, ends: first_end.unwrap_or(i64::MAX), ahead };
+        let before = self.seen.insert(key.clone(), seen);
+        if before.is_none_or(|before| before.holders != holders) {
+            self.news.notify(key.as_str(), Concerns::Waiters);
+        }
+        Ok(())
+    }
+}
+
+/// Returns a hash of the holders of a key and of the values that they publish.
+fn hash(entry: &Entry<Tag, i64>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for holding in &entry.holders {
+        (holding.name.id, holding.mode.units(), &holding.description).hash(&mut hasher);
+    }
+    hasher.finish()
+}

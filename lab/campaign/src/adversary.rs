@@ -1,0 +1,117 @@
+//! Attacks the statements of the SQL stores: 14 connections use 3 keys, two of them delete rows as
+//! soon as they are free, and the clock jumps back.
+//!
+//! The callers mix all ways to change a row: the statements for a free key, documents, permits, and
+//! two keys at a time. Each caller acts as a separate process with its own cache of rows. Half of
+//! the callers clear this cache before each lock. The statements run on the connections of
+//! Leasehold's drivers. [`Flaw`] lists the variants that must break a rule.
+
+mod book;
+mod caller;
+mod flawed;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
+mod spread;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use leasehold_core::LockKey;
+use leasehold_sql_support::remote::{Connector, Driver, Execute, Link, Pool, Settings, Table};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use book::Book;
+pub use book::Report;
+use caller::Caller;
+pub use flawed::Flaw;
+use flawed::Flawed;
+use spread::Spread;
+
+/// The number of connections.
+const CONNECTIONS: usize = 14;
+
+/// The number of connections that only delete rows.
+const PURGERS: usize = 2;
+
+const KEYS: usize = 3;
+
+/// The time limit of a call. A busy server must not exceed this limit.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The driver of a database that can be attacked.
+pub trait Target: Driver {
+    /// Returns the statements that create the tables.
+    fn tables() -> String;
+
+    /// Creates the statements for one server or for a cluster, on the database's clock or on a clock that
+    /// jumps back by up to 3 s each time that it is read.
+    fn table(clock_jumps: bool, is_in_cluster: bool) -> Box<dyn Table>;
+
+    /// Returns the statement with the flaw.
+    fn flawed(text: String, flaw: Flaw) -> String;
+}
+
+/// What the callers do.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Scenario {
+    /// Leases are always released. The clock jumps, and rows are deleted.
+    Purges,
+    /// Leases of 8 ms are renewed, released late, or left to expire.
+    Expiry,
+}
+
+/// Creates the tables in the database at the first URL, and runs a scenario for this time, or until a
+/// rule is broken. If there are several URLs, each statement runs on a random server.
+pub async fn run<D: Target>(
+    urls: &[String],
+    scenario: Scenario,
+    flaw: Option<Flaw>,
+    time: Duration,
+) -> Report {
+    let connector = |url: &String| {
+        let servers = D::read_url(url, &mut Settings::new(LIMIT)).expect("the URL is valid");
+        D::connector(servers, LIMIT)
+    };
+    let mut link = connector(&urls[0]).connect().await.expect("the server accepts connections");
+    link.exchange(D::tables()).await.expect("the tables can be created");
+    let (book, end) = (Arc::new(Book::default()), Instant::now() + time);
+    let keys: Vec<_> = (0..KEYS)
+        .map(|n| LockKey::new(format!("attacked-{n}")).expect("the name is valid"))
+        .collect();
+    let mut tasks = JoinSet::new();
+    for n in 0..CONNECTIONS {
+        // A purge raises the minimum token only if its clock advances.
+        let clock_jumps = scenario == Scenario::Purges && n >= PURGERS;
+        let pool = |url| {
+            let connector = Flawed { inner: connector(url), flaw, edit: D::flawed };
+            Box::new(Pool::new(Arc::new(connector), 1, LIMIT)) as Box<dyn Execute>
+        };
+        let run = Box::new(Spread(urls.iter().map(pool).collect()));
+        let is_in_cluster = urls.len() > 1;
+        let table = D::table(clock_jumps, is_in_cluster);
+        let (book, keys) = (Arc::clone(&book), keys.clone());
+        let mut caller = Caller { run, table, keys, book, end };
+        tasks.spawn(async move {
+            match scenario {
+                Scenario::Purges if n < PURGERS => caller.purge().await,
+                Scenario::Purges => {
+                    while caller.goes_on() {
+                        if n % 2 == 0 {
+                            // A new process, which does not know any key.
+                            caller.table = D::table(clock_jumps, is_in_cluster);
+                        }
+                        caller.call(n).await;
+                    }
+                }
+                Scenario::Expiry => caller.let_expire(n).await,
+            }
+        });
+    }
+    while let Some(task) = tasks.join_next().await {
+        task.expect("a caller does not panic");
+    }
+    book.report()
+}

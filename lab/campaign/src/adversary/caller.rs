@@ -1,0 +1,354 @@
+//! One connection.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant as StdInstant};
+
+use async_trait::async_trait;
+use leasehold_core::backend::{Attempt, Claim, Lease, Mode, Release};
+use leasehold_core::{Error, ErrorKind, LockKey};
+use leasehold_entry::Tag;
+use leasehold_sql_support::remote::{Execute, Reply, RunError, Table, Urgency, change};
+use leasehold_sql_support::rows::{Change, Clock, State};
+use leasehold_sql_support::{Call, Failure, FreeClaim, HeldLease};
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep};
+
+use super::book::Book;
+
+/// The minimum token is raised to the token of a time in the future, so that the clock never orders
+/// the tokens, and every free row can be deleted.
+const AGE: Duration = Duration::from_secs(10);
+
+/// Longer than a run, so that no lease expires.
+const LONG: Duration = Duration::from_secs(600);
+
+/// The TTL of a lease that expires.
+const SHORT: Duration = Duration::from_millis(8);
+
+/// How long a holder of a lease with the TTL [`SHORT`] considers itself the holder.
+const VALID: Duration = Duration::from_micros(7_900);
+
+/// A caller, which is a process of its own as far as the store can tell.
+#[derive(Debug)]
+pub(super) struct Caller {
+    pub(super) run: Box<dyn Execute>,
+    pub(super) table: Box<dyn Table>,
+    pub(super) keys: Vec<LockKey>,
+    pub(super) book: Arc<Book>,
+    pub(super) end: Instant,
+}
+
+/// The tokens of a grant.
+#[derive(Clone, Copy, Debug)]
+struct Tokens {
+    first: u64,
+    last: u64,
+}
+
+impl Caller {
+    /// Deletes free rows all the time.
+    pub(super) async fn purge(&self) {
+        let age = -i64::try_from(AGE.as_micros()).expect("the age is small");
+        while self.goes_on() {
+            match self.table.purge(self, "", age).await {
+                Ok(purged) => self.book.purged(purged.rows),
+                Err(error) => expect_conflict(&error),
+            }
+            // Pauses, because a caller needs several statements for a row that it has created.
+            let pause = if fastrand::u8(..8) == 0 { 30_000 } else { fastrand::u64(..500) };
+            sleep(Duration::from_micros(pause)).await;
+        }
+    }
+
+    /// Acquires and releases a lock, or two.
+    pub(super) async fn call(&self, n: usize) {
+        let first = &self.keys[n % self.keys.len()];
+        match fastrand::u8(..10) {
+            0 => {
+                let mut keys = self.keys.clone();
+                fastrand::shuffle(&mut keys);
+                self.lock_both(&keys[..2]).await;
+            }
+            1 if self.table.max_together() > 1 => self.lock_together().await,
+            2 => self.lock(first, Mode::Units { units: 1, limit: 2 }, false).await,
+            3 => self.lock(first, Mode::Exclusive, false).await,
+            _ => self.lock(first, Mode::Exclusive, true).await,
+        }
+        pause().await;
+    }
+
+    /// Acquires and releases one lock.
+    async fn lock(&self, key: &LockKey, mode: Mode, is_free: bool) {
+        let lease = Lease::new(key, LONG).with_mode(mode);
+        let spare = if fastrand::bool() { fastrand::u32(..20) } else { 0 };
+        let claim = Claim::new(lease.clone()).with_spare_tokens(spare);
+        let granted = if is_free { self.acquire_free(&claim).await } else { None };
+        // Another process may have moved the key after the grant, so the row may belong to the lease.
+        let granted = if granted.is_some() { granted } else { self.acquire(&claim).await };
+        let Some(Tokens { first, last }) = granted else { return };
+        self.book.granted(key, mode, first, last);
+        pause().await;
+        if mode.is_mutex() && fastrand::u8(..4) == 0 {
+            self.renew(&lease).await;
+        }
+        if fastrand::u8(..8) == 0 {
+            // The row contains a document from then on.
+            self.change(&[key], |states, _| {
+                states[0].entry()?.request_revocation(None);
+                Ok(())
+            })
+            .await;
+        }
+        self.book.releases(key, mode);
+        if !self.release(&lease).await {
+            self.book.lost();
+        }
+    }
+
+    /// Acquires two locks at the same time.
+    async fn lock_both(&self, keys: &[LockKey]) {
+        let leases: Vec<_> = keys.iter().map(|key| Lease::new(key, LONG)).collect();
+        let claims: Vec<_> = leases.iter().cloned().map(Claim::new).collect();
+        let keys: Vec<_> = keys.iter().collect();
+        let granted = self
+            .change(&keys, |states, clock| {
+                for (state, claim) in states.iter_mut().zip(&claims) {
+                    let tag = Tag::of(&claim.id());
+                    if state.entry()?.obstacle(&tag, claim, clock.now).is_some() {
+                        return Ok(None);
+                    }
+                }
+                let mut tokens = Vec::new();
+                for (state, claim) in states.iter_mut().zip(&claims) {
+                    let (tag, limits) = (Tag::of(&claim.id()), state.tokens(0, clock));
+                    let grant = state.entry()?.grant(tag, claim, limits, clock.now).reply;
+                    tokens.push(grant.token());
+                }
+                Ok(Some(tokens))
+            })
+            .await;
+        let Some(tokens) = granted else { return };
+        for (lease, token) in leases.iter().zip(tokens) {
+            self.book.granted(lease.key(), lease.mode(), token, token);
+        }
+        pause().await;
+        for lease in &leases {
+            self.book.releases(lease.key(), lease.mode());
+            if !self.release(lease).await {
+                self.book.lost();
+            }
+        }
+    }
+
+    /// Acquires all keys that are free in one batch, and releases them in one batch.
+    async fn lock_together(&self) {
+        let mut keys = self.keys.clone();
+        fastrand::shuffle(&mut keys);
+        let claims: Vec<_> =
+            keys.iter().map(|key| Claim::new(Lease::new(key, LONG)).with_spare_tokens(3)).collect();
+        let granted = self.acquire_together(&claims).await;
+        let mut leases = Vec::new();
+        for (claim, tokens) in claims.iter().zip(granted) {
+            let Some(Tokens { first, last }) = tokens else {
+                // Another process may have moved the key after the grant.
+                self.release(claim.lease()).await;
+                continue;
+            };
+            self.book.granted(claim.key(), Mode::Exclusive, first, last);
+            leases.push((claim.lease(), Tag::of(&claim.id()).id));
+        }
+        if leases.is_empty() {
+            return;
+        }
+        pause().await;
+        leases.iter().for_each(|(lease, _)| self.book.releases(lease.key(), Mode::Exclusive));
+        let named: Vec<_> =
+            leases.iter().map(|(lease, tag)| (lease.key().as_str(), *tag)).collect();
+        let released = match self.table.release_simple(self, &named).await {
+            Ok(released) => released,
+            Err(error) => {
+                expect_conflict(&error);
+                vec![None; leases.len()]
+            }
+        };
+        for ((lease, _), released) in leases.iter().zip(released) {
+            if released.is_none() && !self.release(lease).await {
+                self.book.lost();
+            }
+        }
+    }
+
+    /// Acquires leases that expire.
+    pub(super) async fn let_expire(&self, n: usize) {
+        let key = &self.keys[n % self.keys.len()];
+        while self.goes_on() {
+            let lease = Lease::new(key, SHORT);
+            let claim = Claim::new(lease.clone());
+            let mut until = StdInstant::now() + VALID;
+            let free = if fastrand::bool() { self.acquire_free(&claim).await } else { None };
+            let granted = if free.is_some() { free } else { self.acquire(&claim).await };
+            let Some(Tokens { first, .. }) = granted else {
+                sleep(Duration::from_micros(fastrand::u64(..1_500))).await;
+                continue;
+            };
+            if !self.book.granted_until(key, first, until) {
+                continue;
+            }
+            for _ in 0..fastrand::u8(..4) {
+                sleep(Duration::from_micros(fastrand::u64(..5_000))).await;
+                let sent = StdInstant::now() + VALID;
+                if !self.renew(&lease).await || !self.book.holds_until(key, sent) {
+                    break;
+                }
+                until = sent;
+            }
+            if fastrand::bool() {
+                self.book.ends(key, until);
+                self.release(&lease).await;
+            }
+        }
+    }
+
+    async fn acquire_free(&self, claim: &Claim) -> Option<Tokens> {
+        self.acquire_together(std::slice::from_ref(claim)).await.pop().flatten()
+    }
+
+    /// Acquires free keys in one batch.
+    async fn acquire_together(&self, claims: &[Claim]) -> Vec<Option<Tokens>> {
+        let tags: Vec<_> = claims.iter().map(|claim| Tag::of(&claim.id())).collect();
+        let fingerprints: Vec<_> = tags.iter().map(|tag| tag.fingerprint.to_string()).collect();
+        let mut free = Vec::new();
+        for ((claim, tag), fingerprint) in claims.iter().zip(&tags).zip(&fingerprints) {
+            free.push(FreeClaim {
+                key: claim.key().as_str(),
+                tag: tag.id,
+                ttl: micros(claim.lease().ttl()),
+                fingerprint,
+                description: None,
+                spare: claim.spare_tokens().into(),
+                requested_token: 0,
+                membership: None,
+            });
+        }
+        let tokens = |granted: Option<(i64, i64)>| {
+            let (token, spare) = granted?;
+            let [first, last] = [token - spare, token]
+                .map(|token| u64::try_from(token).expect("tokens are positive"));
+            Some(Tokens { first, last })
+        };
+        let granted = match self.table.acquire_free(self, &free).await {
+            Ok(granted) => granted,
+            Err(error) => {
+                expect_conflict(&error);
+                return vec![None; claims.len()];
+            }
+        };
+        let granted = granted.into_iter().map(|granted| match granted {
+            Ok(granted) => tokens(granted),
+            Err(error) => {
+                expect_conflict(&error);
+                None
+            }
+        });
+        granted.collect()
+    }
+
+    async fn acquire(&self, claim: &Claim) -> Option<Tokens> {
+        let acquire = |states: &mut [State], clock: Clock| {
+            let limits = states[0].tokens(0, clock);
+            let (tag, entry) = (Tag::of(&claim.id()), states[0].entry()?);
+            Ok(match entry.acquire(tag, claim, limits, clock.now) {
+                Ok(step) => match step.reply {
+                    Attempt::Granted(grant) => {
+                        let last = grant.token() + u64::from(claim.spare_tokens());
+                        Some(Tokens { first: grant.token(), last })
+                    }
+                    _ => None,
+                },
+                // The key has permits in use.
+                Err(_) => None,
+            })
+        };
+        self.change(&[claim.key()], acquire).await
+    }
+
+    async fn renew(&self, lease: &Lease) -> bool {
+        let held = HeldLease {
+            key: lease.key().as_str(),
+            generation: 0,
+            tag: Tag::of(&lease.id()).id,
+            ttl: micros(lease.ttl()),
+            description: None,
+        };
+        match self.table.renew_simple(self, &[held]).await {
+            Ok(renewed) => renewed[0],
+            Err(error) => {
+                expect_conflict(&error);
+                false
+            }
+        }
+    }
+
+    /// Releases a lease, and returns whether it was there.
+    async fn release(&self, lease: &Lease) -> bool {
+        let (key, tag) = (lease.key(), Tag::of(&lease.id()));
+        loop {
+            match self.table.release_simple(self, &[(key.as_str(), tag.id)]).await {
+                Ok(released) if released[0].is_some() => return true,
+                Ok(_) => break,
+                Err(error) => expect_conflict(&error),
+            }
+        }
+        let release = |states: &mut [State], clock: Clock| {
+            Ok(states[0].entry()?.release(&tag, clock.now).reply == Release::Released)
+        };
+        self.change(&[key], release).await
+    }
+
+    async fn change<T: Send>(
+        &self,
+        keys: &[&LockKey],
+        mut step: impl FnMut(&mut [State], Clock) -> Result<T, Error> + Send,
+    ) -> T {
+        let keys = keys.iter().copied().cloned().collect();
+        let request = Change { keys, leases: Vec::new(), membership: None, urgency: Urgency::Asks };
+        loop {
+            let give_up = Instant::now() + LONG;
+            match change(&*self.table, self, &request, None, give_up, &mut step).await {
+                Ok(done) => return done,
+                // A deadlock victim: nothing was written.
+                Err(error) if error.kind() == ErrorKind::Unavailable => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    pub(super) fn goes_on(&self) -> bool {
+        Instant::now() < self.end && !self.book.report().is_broken()
+    }
+}
+
+#[async_trait]
+impl Execute for Caller {
+    async fn execute(&self, call: &Call) -> Result<Reply, RunError> {
+        self.run.execute(call).await
+    }
+}
+
+/// InnoDB may choose a transaction as a deadlock victim. It was not applied.
+fn expect_conflict(error: &RunError) {
+    assert_eq!(error.failure(), Failure::Conflict, "{error:?}");
+}
+
+/// Lets other connections run.
+async fn pause() {
+    if fastrand::bool() {
+        sleep(Duration::from_millis(1)).await;
+    } else {
+        yield_now().await;
+    }
+}
+
+fn micros(time: Duration) -> i64 {
+    time.as_micros().try_into().expect("TTLs are short")
+}
