@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use leasehold_testbed::{MariaDb, MariaDbOptions, Postgres, PostgresOptions};
+use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
@@ -100,6 +101,23 @@ impl Server {
             Self::Sqlite(_) => return None,
         };
         Some(count.parse().expect("it is a number"))
+    }
+
+    /// The number of rows in the table of keys.
+    pub(crate) async fn rows(&self) -> f64 {
+        let count = "SELECT count(*) FROM leasehold_key";
+        match self {
+            Self::Postgres(server) => {
+                server.sql(count).await.trim().parse().expect("the count is a number")
+            }
+            Self::MariaDb(server) => {
+                server.sql(count).await.trim().parse().expect("the count is a number")
+            }
+            Self::Sqlite(folder) => {
+                let open = Connection::open(file(folder.path())).expect("the file exists");
+                open.query_row(count, [], |row| row.get(0)).expect("the table exists")
+            }
+        }
     }
 
     /// The size of the tables of locks on the disk, in bytes.

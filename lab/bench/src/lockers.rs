@@ -82,30 +82,55 @@ impl LockerKind {
         Self::RedisLock,
     ];
 
-    /// The lockers on PostgreSQL and the parts that they are made of.
-    pub(crate) const ON_POSTGRES: [Self; 5] = [
-        Self::Postgres(OnPostgres::Floor),
-        Self::Sql(Database::Postgres),
-        Self::Postgres(OnPostgres::AdvisorySession),
-        Self::Postgres(OnPostgres::AdvisoryTransaction),
-        Self::Postgres(OnPostgres::Shedlock),
-    ];
+    /// Returns the lockers on a database that so many tasks of one process can use, beginning with the baseline.
+    pub(crate) fn on(database: Database, tasks: usize) -> Vec<Self> {
+        let all: &[Self] = match database {
+            Database::Postgres => &[
+                Self::Postgres(OnPostgres::Floor),
+                Self::Sql(Database::Postgres),
+                Self::Postgres(OnPostgres::AdvisorySession),
+                Self::Postgres(OnPostgres::AdvisoryTransaction),
+                Self::Postgres(OnPostgres::Shedlock),
+            ],
+            Database::MariaDb => &[
+                Self::MariaDb(OnMariaDb::Floor),
+                Self::Sql(Database::MariaDb),
+                Self::MariaDb(OnMariaDb::GetLock),
+                Self::MariaDb(OnMariaDb::Shedlock),
+            ],
+            Database::Sqlite => &[
+                Self::Sqlite(OnSqlite::Floor),
+                Self::Sql(Database::Sqlite),
+                Self::Sqlite(OnSqlite::Immediate),
+                Self::Sqlite(OnSqlite::Shedlock),
+            ],
+        };
+        all.iter().copied().filter(|kind| tasks == 1 || kind.serves_many_tasks()).collect()
+    }
 
-    /// The lockers on MariaDB and the parts that they are made of.
-    pub(crate) const ON_MARIADB: [Self; 4] = [
-        Self::MariaDb(OnMariaDb::Floor),
-        Self::Sql(Database::MariaDb),
-        Self::MariaDb(OnMariaDb::GetLock),
-        Self::MariaDb(OnMariaDb::Shedlock),
-    ];
+    /// Returns whether tasks can hold locks at the same time. All tasks use one connection, and ShedLock's statements
+    /// use one row.
+    const fn serves_many_tasks(self) -> bool {
+        !matches!(
+            self,
+            Self::Postgres(OnPostgres::AdvisoryTransaction | OnPostgres::Shedlock)
+                | Self::MariaDb(OnMariaDb::Shedlock)
+                | Self::Sqlite(OnSqlite::Immediate | OnSqlite::Shedlock)
+        )
+    }
 
-    /// The lockers on SQLite and the parts that they are made of.
-    pub(crate) const ON_SQLITE: [Self; 4] = [
-        Self::Sqlite(OnSqlite::Floor),
-        Self::Sql(Database::Sqlite),
-        Self::Sqlite(OnSqlite::Immediate),
-        Self::Sqlite(OnSqlite::Shedlock),
-    ];
+    /// Returns the baseline on a database, and ShedLock's statements.
+    pub(crate) const fn baselines_on(database: Database) -> [Self; 2] {
+        match database {
+            Database::Postgres => {
+                [Self::Postgres(OnPostgres::Floor), Self::Postgres(OnPostgres::Shedlock)]
+            }
+            Database::MariaDb => {
+                [Self::MariaDb(OnMariaDb::Floor), Self::MariaDb(OnMariaDb::Shedlock)]
+            }
+            Database::Sqlite => [Self::Sqlite(OnSqlite::Floor), Self::Sqlite(OnSqlite::Shedlock)],
+        }
+    }
 
     /// The lockers on that database that wait for others: its own lock, and ours.
     pub(crate) const fn waiting_on(database: Database) -> [Self; 2] {

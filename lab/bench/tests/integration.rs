@@ -127,7 +127,7 @@ fn a_quorum_is_measured_beside_one_server() {
 fn locks_on_databases_are_measured_beside_their_own() {
     let outcomes = measured(&["postgres-lock", "mariadb-lock", "sqlite-lock"]);
 
-    assert_eq!(outcomes.len(), 5);
+    assert_eq!(outcomes.len(), 10);
     for outcome in &outcomes {
         assert_complete(outcome, "locks per second");
     }
@@ -163,5 +163,5 @@ fn leases_on_databases_are_held_and_their_tables_sized() {
 
     assert_eq!(figures(held, "lost"), [0.0, 0.0, 0.0]);
     assert_complete(held, "memory per lease");
-    assert_complete(churn, "size when it ends");
+    assert_complete(churn, "size at the end");
 }

@@ -60,7 +60,23 @@ pub(super) async fn run_on(database: Database, args: &Args) -> Outcome {
     for kind in LockerKind::waiting_on(database) {
         contest.add(args, Pair { kind, url: server.url(), workers: Workers::of(args) });
     }
+    contest.targets = targets_on(database);
     contest.run(args).await
+}
+
+/// Returns the targets on a database, some of which are relative to the database's own lock.
+fn targets_on(database: Database) -> Vec<Target> {
+    let [own, leasehold] = LockerKind::waiting_on(database).map(LockerKind::name);
+    let at_most = |measure, bound| Target::new(leasehold, measure, Bound::AtMost(bound));
+    match database {
+        Database::Postgres => vec![at_most(Measure::P50, 2.5).beside(own)],
+        Database::MariaDb => vec![
+            at_most(Measure::P50, 1_000.0),
+            at_most(Measure::P50, 7.0).beside(own),
+            at_most(Measure::P99, 5_000.0),
+        ],
+        Database::Sqlite => vec![at_most(Measure::P50, 250.0)],
+    }
 }
 
 fn targets() -> Vec<Target> {

@@ -123,7 +123,9 @@ pub(super) async fn run_on_databases(args: &Args) -> Outcome {
     contest.warms_up = false;
     for database in [Database::Postgres, Database::MariaDb, Database::Sqlite] {
         let (store, workers) = (Place::Database(database, None), Workers::of(args));
-        contest.add(args, Holders { kind: KeeperKind::Sql(database), store, workers, size });
+        let kind = KeeperKind::Sql(database);
+        contest.add(args, Holders { kind, store, workers, size });
+        contest.targets.push(Target::new(kind.name(), CPU_OF_SERVER, Bound::AtMost(1.0)));
     }
     contest.run(args).await
 }

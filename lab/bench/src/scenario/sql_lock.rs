@@ -1,5 +1,5 @@
-//! One task with one key on a database: with its disk, and without, where the rest is the cost of clients, protocols and
-//! statements.
+//! Locks on a database by one task and by 64 tasks, each with a separate key. Servers are measured twice: with commits
+//! that wait for the disk, and with commits that do not wait.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,48 +15,95 @@ use crate::machine;
 use crate::measure::{Measure, micros};
 use crate::outcome::Outcome;
 use crate::round::Round;
+use crate::target::{Bound, Target};
 
 const CPU: Measure = Measure::less("CPU per lock", "µs");
 
 pub(super) async fn run(database: Database, args: &Args) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
-    if database != Database::Sqlite {
-        let server = Arc::new(Server::start_durable(database).await);
-        let title = format!("{database:?}, one task, one key: lock and release");
-        outcomes.push(
-            run_on(&server, database, (format!("{}-lock", database.name()), title), args).await,
-        );
+    for is_durable in [true, false] {
+        if is_durable && database == Database::Sqlite {
+            continue;
+        }
+        for tasks in [1, 64] {
+            let server = match is_durable {
+                true => Server::start_durable(database).await,
+                false => Server::start(database).await,
+            };
+            outcomes.push(run_on(&Arc::new(server), database, (is_durable, tasks), args).await);
+        }
     }
-    let server = Arc::new(Server::start(database).await);
-    let title = format!(
-        "{database:?} that does not wait for its disk, one task, one key: lock and release"
-    );
-    let name = format!("{}-lock-in-memory", database.name());
-    outcomes.push(run_on(&server, database, (name, title), args).await);
     outcomes
 }
 
 async fn run_on(
     server: &Arc<Server>,
     database: Database,
-    (name, title): (String, String),
+    (is_durable, tasks): (bool, usize),
     args: &Args,
 ) -> Outcome {
-    let kind: &[LockerKind] = match database {
-        Database::Postgres => &LockerKind::ON_POSTGRES,
-        Database::MariaDb => &LockerKind::ON_MARIADB,
-        Database::Sqlite => &LockerKind::ON_SQLITE,
-    };
+    let many = if tasks == 1 { String::new() } else { format!("-{tasks}") };
+    let in_memory = if is_durable { "" } else { "-in-memory" };
+    let name = format!("{}-lock{many}{in_memory}", database.name());
+    let waits = if is_durable { "waits" } else { "does not wait" };
+    let title = format!(
+        "{database:?} that {waits} for its disk, {tasks} tasks with a key each: lock and release"
+    );
     let mut contest = Contest::new(name, title);
-    cycle::add(&mut contest, args, kind, (1, Keys::Own), || (server.url(), None)).await;
+    let kinds = LockerKind::on(database, tasks);
+    cycle::add(&mut contest, args, &kinds, (tasks, Keys::Own), || (server.url(), None)).await;
     let metered = |contestant| -> Box<dyn Contestant> {
         Box::new(Metered { contestant, server: Arc::clone(server) })
     };
     contest.contestants = contest.contestants.into_iter().map(metered).collect();
+    contest.targets = targets(database, is_durable, tasks);
     contest.run(args).await
 }
 
-/// A contestant with the CPU that it takes, here and in the server: on a busy machine it says more than time.
+/// Returns the targets of Leasehold, relative to the baseline and to ShedLock's statements.
+fn targets(database: Database, is_durable: bool, tasks: usize) -> Vec<Target> {
+    use Bound::{AtLeast, AtMost};
+
+    let [baseline, shedlock] = LockerKind::baselines_on(database).map(LockerKind::name);
+    let of_baseline = |measure, bound| {
+        Target::new(LockerKind::Sql(database).name(), measure, bound).beside(baseline)
+    };
+    let of_shedlock = |measure, bound| {
+        Target::new(LockerKind::Sql(database).name(), measure, bound).beside(shedlock)
+    };
+    let (rate, cpu, p99) = (Measure::RATE, CPU, Measure::P99);
+    match (database, is_durable, tasks) {
+        (Database::Postgres, false, 1) => vec![
+            of_baseline(rate, AtLeast(0.65)),
+            of_baseline(cpu, AtMost(1.5)),
+            of_shedlock(cpu, AtMost(1.5)),
+        ],
+        (Database::Postgres, true, 1) => vec![of_baseline(rate, AtLeast(0.85))],
+        (Database::Postgres, false, _) => vec![of_baseline(rate, AtLeast(2.5))],
+        (Database::Postgres, true, _) => vec![of_baseline(rate, AtLeast(10.0))],
+        (Database::MariaDb, false, 1) => vec![
+            of_baseline(rate, AtLeast(0.65)),
+            of_baseline(cpu, AtMost(1.6)),
+            of_baseline(p99, AtMost(2.0)),
+            of_shedlock(cpu, AtMost(1.3)),
+        ],
+        (Database::MariaDb, true, 1) => vec![
+            of_baseline(rate, AtLeast(0.8)),
+            of_baseline(p99, AtMost(1.5)),
+            of_shedlock(rate, AtLeast(0.85)),
+        ],
+        (Database::MariaDb, false, _) => vec![of_baseline(rate, AtLeast(1.1))],
+        (Database::MariaDb, true, _) | (Database::Sqlite, _, 2..) => {
+            vec![of_baseline(rate, AtLeast(2.0))]
+        }
+        (Database::Sqlite, ..) => {
+            vec![of_baseline(rate, AtLeast(0.7)), of_baseline(cpu, AtMost(1.4))]
+        }
+    }
+}
+
+/// A contestant with the CPU time that the contestant and the server use. On a busy machine, the CPU time is more
+/// reliable than the rate.
 struct Metered {
     contestant: Box<dyn Contestant>,
     server: Arc<Server>,
