@@ -9,8 +9,8 @@ use rustix::fs::{Dir, Mode, OFlags, open, openat, readlinkat};
 use rustix::io::Errno;
 use rustix::param::clock_ticks_per_second;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, getpid, kill_process, pidfd_open, pidfd_send_signal,
-    set_child_subreaper,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpid, kill_process, pidfd_open,
+    pidfd_send_signal, set_child_subreaper, waitid,
 };
 
 use crate::job::link::Survivor;
@@ -51,8 +51,11 @@ impl Tree {
     pub(super) fn plant() -> io::Result<Self> {
         set_child_subreaper(Some(getpid()))?;
         let mut tree = Self { table: Table::open()?, strangers: BTreeSet::new() };
-        let earlier = tree.processes()?;
-        tree.strangers = earlier.iter().map(|process| (process.pid, process.started)).collect();
+        // Reading the whole process table takes longer than everything else that a command needs.
+        if has_children() {
+            let earlier = tree.processes()?;
+            tree.strangers = earlier.iter().map(|process| (process.pid, process.started)).collect();
+        }
         Ok(tree)
     }
 
@@ -236,6 +239,13 @@ impl Process {
             started: fields.get(19)?.parse().ok()?,
         })
     }
+}
+
+/// Returns whether this process has children. A process without children has no descendants, because orphans become children of a
+/// subreaper.
+fn has_children() -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    !matches!(waitid(WaitId::All, options), Err(Errno::CHILD))
 }
 
 /// Converts a time of the boot clock from nanoseconds to clock ticks.
