@@ -129,7 +129,7 @@ impl Poller {
 
     /// Notifies holders that the files were deleted or replaced. The holders check whether the new
     /// files contain their leases.
-    pub(crate) fn abandon(&mut self) {
+    pub(crate) fn notify_replaced(&mut self) {
         self.forget();
         self.last = None;
         self.notify_holders();

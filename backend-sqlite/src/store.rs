@@ -11,7 +11,7 @@ use leasehold_sql_support::request::{micros, token_at};
 use leasehold_sql_support::rows::Clock;
 
 use crate::config::SqliteConfig;
-use crate::connection::{close_without_checkpoint, open_read_only, open_shared, shorten_log};
+use crate::connection::{close_replaced, open_read_only, open_shared, shorten_log};
 use crate::error::{During, is_busy, sqlite};
 use crate::file::{self, File, Paths};
 use crate::host::Host;
@@ -126,8 +126,8 @@ impl Store {
     }
 
     /// Closes files that were deleted or replaced.
-    pub(crate) fn abandon(self) {
-        close_without_checkpoint(self.file.as_ref(), self.tables.connection);
+    pub(crate) fn close_replaced(self) {
+        close_replaced(self.file.as_ref(), self.tables.connection);
     }
 
     /// Returns two numbers, one of which changes with each commit on this or a different connection.

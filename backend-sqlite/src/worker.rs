@@ -458,7 +458,7 @@ fn take_store(slot: &mut Option<Store>, poller: &mut Poller) -> Option<Store> {
     if store.is_in_place() {
         return Some(store).filter(Store::is_usable);
     }
-    store.abandon();
-    poller.abandon();
+    store.close_replaced();
+    poller.notify_replaced();
     None
 }
