@@ -1,11 +1,14 @@
 //! The thread that opens the file, and the calls that run on the thread or, if nothing is in the
 //! way, on the caller's thread.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
-use std::{process, slice, thread};
+use std::{iter, process, slice, thread};
 
 use leasehold_core::backend::unpoisoned;
 use leasehold_core::{Error, ErrorKind};
@@ -46,7 +49,10 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct Jobs {
-    waiting: VecDeque<Job>,
+    /// Renewals precede all other jobs, because a late renewal may lose its lease.
+    renewals: VecDeque<Job>,
+    /// A release must not precede an acquisition, which may be the acquisition of the same lease.
+    others: VecDeque<Job>,
     /// When the thread wakes up, if it sleeps.
     sleeps_until: Option<Instant>,
     /// Whether the thread runs a job.
@@ -256,16 +262,14 @@ impl Drop for Worker {
 }
 
 impl Queue {
-    /// Adds a job. Renewals precede all other jobs, because a late renewal may lose its lease. A
-    /// release must not precede an acquisition, which may be the acquisition of the same lease.
     fn push(&self, urgency: Urgency, job: Job) -> Result<(), Error> {
         let mut jobs = self.lock();
         if jobs.is_closed {
             return Err(Failure::NotApplied.error("the backend was closed"));
         }
         match urgency {
-            Urgency::Renews => jobs.waiting.push_front(job),
-            _ => jobs.waiting.push_back(job),
+            Urgency::Renews => jobs.renewals.push_back(job),
+            _ => jobs.others.push_back(job),
         }
         self.wake.notify_one();
         Ok(())
@@ -278,7 +282,7 @@ impl Queue {
     /// wait for the thread, because one transaction per call would take longer.
     fn is_idle(&self) -> bool {
         let jobs = self.lock();
-        !jobs.is_working && jobs.waiting.is_empty() && jobs.together < 2
+        !jobs.is_working && jobs.waiting().next().is_none() && jobs.together < 2
     }
 
     /// Makes the thread end after all earlier jobs.
@@ -329,20 +333,26 @@ impl Queue {
 impl Jobs {
     /// Removes the first job, or the first transactions, which then run together.
     fn take(&mut self) -> Vec<Job> {
-        let is_write = |job: &Job| matches!(job.work, Work::Write(_));
-        let writes = self.waiting.iter().take(TOGETHER).take_while(|job| is_write(job)).count();
+        let is_write = |job: &&Job| matches!(job.work, Work::Write(_));
+        let writes = self.waiting().take(TOGETHER).take_while(is_write).count();
         if writes > 0 {
             self.together = self.together.midpoint(writes);
         }
-        let count = writes.max(1).min(self.waiting.len());
-        self.is_working = count > 0;
-        self.waiting.drain(..count).collect()
+        let first = || self.renewals.pop_front().or_else(|| self.others.pop_front());
+        let next: Vec<Job> = iter::from_fn(first).take(writes.max(1)).collect();
+        self.is_working = !next.is_empty();
+        next
+    }
+
+    /// Returns the jobs in the order in which they run.
+    fn waiting(&self) -> impl Iterator<Item = &Job> {
+        self.renewals.iter().chain(&self.others)
     }
 }
 
 impl std::fmt::Debug for Jobs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Jobs").field("waiting", &self.waiting.len()).finish_non_exhaustive()
+        f.debug_struct("Jobs").field("waiting", &self.waiting().count()).finish_non_exhaustive()
     }
 }
 
