@@ -352,11 +352,11 @@ fn patiently<T>(until: Instant, mut attempt: impl FnMut() -> Result<T, Stop>) ->
             Err(Stop::Sql(error)) if is_busy(&error) => sqlite(error, During::Work),
             Err(Stop::Sql(error)) => return Err(sqlite(error, During::Work)),
         };
-        let pause = longest.mul_f64(fastrand::f64());
-        if Instant::now() + pause >= until {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
             return Err(error);
         }
-        thread::sleep(pause);
+        thread::sleep(longest.mul_f64(fastrand::f64()).min(left));
         longest = (longest * 2).min(LONGEST_PAUSE);
     }
 }

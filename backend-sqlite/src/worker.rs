@@ -407,22 +407,40 @@ impl Thread {
         done
     }
 
-    /// Runs transactions together. If a transaction fails, all transactions run again one by one, so
-    /// that the failure affects only its caller.
+    /// Runs one job of any kind, or several transactions together. If the transactions fail, they run
+    /// again one by one, so that a failure affects only its caller. There are two exceptions:
+    ///
+    /// - If the outcome is unknown, the transactions do not run again, because they may have been
+    ///   applied. All callers get the error.
+    /// - If the file was busy until the time limit of some jobs had passed, only these jobs run alone.
+    ///   Without this rule, they would wait for jobs with later time limits.
     fn run_together(&mut self, mut jobs: Vec<Job>) {
         jobs.retain(Job::begin);
-        if jobs.len() > 1 && self.write(&mut jobs).is_ok() {
-            // The callers may have been dropped.
-            jobs.into_iter().for_each(|job| drop(job.done.send(Ok(()))));
-            return;
+        while jobs.len() > 1 {
+            let done = self.write(&mut jobs);
+            if done.as_ref().err().is_none_or(|error| error.kind() == ErrorKind::Indeterminate) {
+                for job in jobs {
+                    // The caller may have been dropped.
+                    drop(job.done.send(done.as_ref().copied().map_err(Error::repeated)));
+                }
+                return;
+            }
+            let now = Instant::now();
+            let late: Vec<Job> = jobs.extract_if(.., |job| job.until <= now).collect();
+            if late.is_empty() {
+                break;
+            }
+            late.into_iter().for_each(|job| self.run_alone(job));
         }
-        for mut job in jobs {
-            let done = match job.work {
-                Work::Write(_) => self.write(slice::from_mut(&mut job)),
-                Work::Other(work) => work(self, job.until),
-            };
-            drop(job.done.send(done));
-        }
+        jobs.into_iter().for_each(|job| self.run_alone(job));
+    }
+
+    fn run_alone(&mut self, mut job: Job) {
+        let done = match job.work {
+            Work::Write(_) => self.write(slice::from_mut(&mut job)),
+            Work::Other(work) => work(self, job.until),
+        };
+        drop(job.done.send(done));
     }
 
     /// Runs the steps of all `jobs` in one transaction.
