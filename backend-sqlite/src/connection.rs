@@ -16,7 +16,7 @@ use crate::error::{cannot_open, cut_off, is_busy, is_cut_off};
 use crate::file::{self, File, Paths};
 use crate::tables::Stop;
 
-/// The number of different statements. All statements remain prepared.
+/// More than the number of different statements, so that all statements remain prepared.
 const STATEMENTS: usize = 64;
 
 /// Opens a connection that shares the file with other processes.

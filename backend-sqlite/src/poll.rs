@@ -43,7 +43,7 @@ pub(crate) struct Poller {
     last: Option<Last>,
     version: Option<(i64, u64)>,
     alarms: Option<Alarms>,
-    /// The last known state of the keys that claims wait for.
+    /// The last known state of the keys with waiters or observers.
     seen: HashMap<LockKey, Seen>,
 }
 
@@ -65,7 +65,7 @@ struct Seen {
     /// The time when the first lease or queue entry of the key expires, on the file's clock.
     ends: i64,
     /// The number of queue entries before the first queue entry that a datagram to this process
-    /// wakes.
+    /// wakes. Zero if there is no such entry, because only polls notify the watches then.
     ahead: usize,
 }
 
@@ -203,8 +203,8 @@ impl Poller {
         }
     }
 
-    /// Notifies the claims that can be granted. Notifies all watches of the key if its holders have
-    /// changed.
+    /// Notifies the claims that can be granted. Notifies all waiters and observers of the key if its
+    /// holders have changed.
     fn poll_key(&mut self, key: &LockKey, tables: &Tables, clock: Clock) -> Result<(), Stop> {
         let mut state = tables.read(key, clock)?;
         state.woken().iter().for_each(|tag| self.news.call(tag));

@@ -1,5 +1,5 @@
-//! The thread that opens the file, and the calls that run on the thread or, if nothing is in the
-//! way, on the caller's thread.
+//! Runs calls on the caller's thread if the file is open and idle, and otherwise on a thread that
+//! opens the file.
 
 #[cfg(test)]
 mod tests;
@@ -74,7 +74,7 @@ struct Job {
 
 enum Work {
     /// The steps of a write transaction, which other steps may precede and follow. They may run
-    /// several times, but their changes are committed only once.
+    /// several times, but their changes are committed at most once.
     Write(Box<Steps>),
     Other(Box<Task>),
 }
@@ -359,7 +359,8 @@ impl std::fmt::Debug for Jobs {
 /// The state of the thread.
 struct Thread {
     config: SqliteConfig,
-    /// The open file. The thread keeps the file locked for one job at a time.
+    /// The open file. The thread keeps this mutex locked during a transaction, a poll or a different
+    /// job.
     store: Arc<Mutex<Option<Store>>>,
     poller: Poller,
 }
@@ -377,13 +378,13 @@ impl Thread {
         self.close();
     }
 
-    /// Closes the file.
     fn close(&mut self) {
         let shared = Arc::clone(&self.store);
         drop(take_store(&mut unpoisoned(&shared), &mut self.poller));
     }
 
-    /// Uses the open file. Opens the file again if it was replaced or if the last call failed.
+    /// Runs `work` on the open file. Opens the file if it is not open, was replaced, or cannot be used
+    /// after the last call.
     fn with_store<T>(
         &mut self,
         until: Instant,
@@ -410,10 +411,10 @@ impl Thread {
     /// Runs one job of any kind, or several transactions together. If the transactions fail, they run
     /// again one by one, so that a failure affects only its caller. There are two exceptions:
     ///
-    /// - If the outcome is unknown, the transactions do not run again, because they may have been
-    ///   applied. All callers get the error.
+    /// - If the outcome is unknown, the transactions may have been applied and do not run again. All
+    ///   callers get the error.
     /// - If the file was busy until the time limit of some jobs had passed, only these jobs run alone.
-    ///   Without this rule, they would wait for jobs with later time limits.
+    ///   Without this rule, these jobs would wait for jobs with later time limits.
     fn run_together(&mut self, mut jobs: Vec<Job>) {
         jobs.retain(Job::begin);
         while jobs.len() > 1 {
@@ -457,7 +458,7 @@ impl Thread {
 
     fn poll(&mut self) {
         if self.poller.is_idle() {
-            // No caller needs the file at this point, so it is not opened again.
+            // No caller needs the file at this point, so a replaced file is not opened again.
             let mut slot = unpoisoned(&self.store);
             *slot = take_store(&mut slot, &mut self.poller);
             self.poller.rest();
@@ -479,8 +480,8 @@ impl Thread {
     }
 }
 
-/// Returns the open file. If the file was deleted or replaced, closes it and notifies holders, which
-/// then check their leases.
+/// Returns the open file if it can be used again, and closes it otherwise. If the file was deleted or
+/// replaced, or is a snapshot, notifies holders, which then check their leases.
 fn take_store(slot: &mut Option<Store>, poller: &mut Poller) -> Option<Store> {
     let store = slot.take()?;
     if store.is_in_place() {

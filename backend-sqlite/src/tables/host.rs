@@ -85,8 +85,8 @@ impl Tables {
         self.execute_batch(CREATE_KEYS)
     }
 
-    /// Deletes all rows, raises the minimum token above every token that may have been granted, and
-    /// records the machine.
+    /// Deletes all rows, raises the minimum token to at least every token that may have been granted,
+    /// and records the machine.
     pub(crate) fn reset(&self, machine: &str, boot: &str) -> rusqlite::Result<()> {
         self.execute(
             "UPDATE {host} SET machine = ?1, boot = ?2, min_token = \
