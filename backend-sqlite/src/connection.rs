@@ -16,7 +16,7 @@ use crate::error::{cannot_open, cut_off, is_busy, is_cut_off};
 use crate::file::{self, File, Paths};
 use crate::tables::Stop;
 
-/// The number of different statements. All statements remain prepared.
+/// More than the number of different statements, so that all statements remain prepared.
 const STATEMENTS: usize = 64;
 
 /// Opens a connection that shares the file with other processes.
@@ -63,12 +63,12 @@ pub(crate) fn open_read_only(paths: &Paths) -> Result<(Option<File>, Connection)
 }
 
 /// Closes a connection whose files were deleted or replaced.
-pub(crate) fn close_without_checkpoint(file: Option<&File>, connection: Connection) {
+pub(crate) fn close_replaced(file: Option<&File>, connection: Connection) {
     if file.is_some_and(File::is_log_to_be_moved) {
         checkpoint(&connection, "TRUNCATE");
     }
-    // Without this flag, SQLite would access the index. The operating system kills a process that
-    // accesses a truncated index.
+    // Without this flag, SQLite would move the log to the database, for which it reads the index. The
+    // operating system kills a process that accesses the truncated part of an index.
     drop(connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true));
 }
 

@@ -78,7 +78,7 @@ impl Database for Sqlite {
         };
         match self.worker.write(Urgency::Renews, renew).await {
             Ok(renewed) => renewed.into_iter().map(Ok).collect(),
-            // The file failed, so the error applies to all leases.
+            // The whole transaction failed, so the error applies to all leases.
             Err(error) => (0..count).map(|_| Err(error.repeated())).collect(),
         }
     }

@@ -67,19 +67,20 @@ fn of_code(error: ffi::Error, during: During) -> (ErrorKind, &'static str) {
             ErrorKind::Unavailable,
             "other processes kept the file locked for longer than the timeout",
         ),
+        ErrorCode::DiskFull => (ErrorKind::Refused, "the disk or the file is full"),
+        ErrorCode::ReadOnly => (ErrorKind::Refused, "the file is read-only"),
+        // SQLite may report any other error after the commit is in the log, where a recovery finds
+        // the commit.
+        _ if during == During::Commit => {
+            (ErrorKind::Indeterminate, "the commit failed, so the outcome is unknown")
+        }
         ErrorCode::OperationInterrupted | ErrorCode::OperationAborted | ErrorCode::OutOfMemory => (
             ErrorKind::Unavailable,
             "the transaction was interrupted, or the process is out of memory",
         ),
-        ErrorCode::DiskFull => (ErrorKind::Refused, "the disk or the file is full"),
-        ErrorCode::ReadOnly => (ErrorKind::Refused, "the file is read-only"),
         ErrorCode::CannotOpen | ErrorCode::PermissionDenied => {
             (ErrorKind::Denied, "SQLite cannot open the file, or the log or index next to it")
         }
-        ErrorCode::SystemIoFailure if during == During::Commit => (
-            ErrorKind::Indeterminate,
-            "the disk failed during the commit, so the outcome is unknown",
-        ),
         ErrorCode::SystemIoFailure => (ErrorKind::Refused, "the disk failed"),
         ErrorCode::DatabaseCorrupt => {
             (ErrorKind::Unexpected, "the file is damaged; delete or restore it")
@@ -119,8 +120,10 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_fails_in_the_commit_leaves_the_outcome_unknown() {
-        assert_eq!(kind(ffi::SQLITE_IOERR_FSYNC, During::Commit), ErrorKind::Indeterminate);
+    fn a_commit_that_fails_leaves_the_outcome_unknown() {
+        for code in [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_NOMEM, ffi::SQLITE_CORRUPT] {
+            assert_eq!(kind(code, During::Commit), ErrorKind::Indeterminate);
+        }
         assert_eq!(kind(ffi::SQLITE_IOERR_READ, During::Work), ErrorKind::Refused);
     }
 

@@ -49,11 +49,12 @@ pub(crate) struct Paths {
     pub(crate) index: PathBuf,
 }
 
-/// The state of the three files when the connection was opened.
+/// The three files of an open connection, and their state at the last check.
 #[derive(Debug)]
 pub(crate) struct File {
     paths: Paths,
-    /// `None` if the process had no free descriptors. The paths are then always checked.
+    /// `None` if the files could not be opened, for example because the process had no free
+    /// descriptors. The paths are then always checked.
     open: Option<Open>,
     seen: Cell<Files>,
     /// When the paths were last checked.

@@ -13,8 +13,10 @@
 //! Each key has [one row](leasehold_sql_support::rows). Each request is a `BEGIN IMMEDIATE`
 //! transaction, which runs on the caller's thread if the file is not busy. Otherwise, one thread runs
 //! the transaction. If several calls wait, the thread runs up to 64 calls in one transaction, and
-//! renewals come first. If a call fails, the calls of its transaction run again, one by one. If
-//! another process keeps the file locked, the call retries for a limited time and then returns
+//! renewals come first. If a call fails, the calls of its transaction run again, one by one. If the
+//! outcome of the transaction is unknown, all of its calls return
+//! [`Indeterminate`](leasehold_core::ErrorKind::Indeterminate) instead. If another process keeps the
+//! file locked, the call retries for a limited time and then returns
 //! [`Unavailable`](leasehold_core::ErrorKind::Unavailable), so that the client retries later.
 //!
 //! A release wakes the next waiter in another process by a datagram. The waiting process creates a

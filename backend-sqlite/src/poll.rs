@@ -1,5 +1,8 @@
 //! Polls the file on behalf of watches, to find expired leases and changes by other processes.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
@@ -40,7 +43,7 @@ pub(crate) struct Poller {
     last: Option<Last>,
     version: Option<(i64, u64)>,
     alarms: Option<Alarms>,
-    /// The last known state of the keys that claims wait for.
+    /// The last known state of the keys with waiters or observers.
     seen: HashMap<LockKey, Seen>,
 }
 
@@ -62,8 +65,13 @@ struct Seen {
     /// The time when the first lease or queue entry of the key expires, on the file's clock.
     ends: i64,
     /// The number of queue entries before the first queue entry that a datagram to this process
-    /// wakes.
+    /// wakes. Zero if there is no such entry, because only polls notify the watches then.
     ahead: usize,
+}
+
+impl Seen {
+    /// The state of a row that this version cannot read. The row is read again after a change.
+    const UNREADABLE: Self = Self { holders: 0, ends: i64::MAX, ahead: usize::MAX };
 }
 
 /// Returns the maximum polling interval while there are watches of this type.
@@ -129,7 +137,7 @@ impl Poller {
 
     /// Notifies holders that the files were deleted or replaced. The holders check whether the new
     /// files contain their leases.
-    pub(crate) fn abandon(&mut self) {
+    pub(crate) fn notify_replaced(&mut self) {
         self.forget();
         self.last = None;
         self.notify_holders();
@@ -147,20 +155,36 @@ impl Poller {
             if is_changed || self.news.has_watches(Concerns::Holders) {
                 self.check_alarms(tables)?;
             }
-            let mut read = 0;
-            for key in &keys {
-                if is_changed || self.seen.get(key).is_none_or(|seen| seen.ends <= clock.now) {
-                    self.poll_key(key, tables, clock)?;
-                    read += 1;
-                }
-            }
-            Ok(read)
+            self.poll_keys(&keys, is_changed, tables, clock)
         })?;
-        // Without this pause, the polls of many queued processes together would slow down the holder.
-        let ahead = self.seen.values().map(|seen| seen.ahead).min().unwrap_or_default();
-        let queued = WHILE_WAITING.saturating_mul(ahead.try_into().unwrap_or(u32::MAX));
-        self.pause(queued.min(WHILE_HOLDING).max(PAUSE_PER_KEY * read));
+        self.pause(self.pause_in_queues().max(PAUSE_PER_KEY * read));
         Ok(())
+    }
+
+    /// Reads the keys that may have changed, and returns their number. If the file `is_changed`, any
+    /// key may have changed.
+    fn poll_keys(
+        &mut self,
+        keys: &HashSet<LockKey>,
+        is_changed: bool,
+        tables: &Tables,
+        clock: Clock,
+    ) -> Result<u32, Stop> {
+        let mut read = 0;
+        for key in keys {
+            if is_changed || self.seen.get(key).is_none_or(|seen| seen.ends <= clock.now) {
+                self.poll_key(key, tables, clock)?;
+                read += 1;
+            }
+        }
+        Ok(read)
+    }
+
+    /// Returns the pause after a poll, which grows with the number of queue entries ahead of this
+    /// process. Otherwise, the polls of many queued processes together would slow down the holder.
+    fn pause_in_queues(&self) -> Duration {
+        let ahead = self.seen.values().map(|seen| seen.ahead).min().unwrap_or_default();
+        WHILE_WAITING.saturating_mul(ahead.try_into().unwrap_or(u32::MAX)).min(WHILE_HOLDING)
     }
 
     /// Notifies holders to check their leases if an operator has changed something.
@@ -179,13 +203,16 @@ impl Poller {
         }
     }
 
-    /// Notifies the claims that can be granted. Notifies all watches of the key if its holders have
-    /// changed.
+    /// Notifies the claims that can be granted. Notifies all waiters and observers of the key if its
+    /// holders have changed.
     fn poll_key(&mut self, key: &LockKey, tables: &Tables, clock: Clock) -> Result<(), Stop> {
         let mut state = tables.read(key, clock)?;
         state.woken().iter().for_each(|tag| self.news.call(tag));
-        // Waiters retry on their own if this version cannot read the row.
-        let Ok(entry) = state.entry() else { return Ok(()) };
+        let Ok(entry) = state.entry() else {
+            // Waiters retry on their own if this version cannot read the row.
+            self.seen.insert(key.clone(), Seen::UNREADABLE);
+            return Ok(());
+        };
         // A release may have handed over the key to a claim that still waits.
         entry.holders.iter().for_each(|holding| self.news.call(&holding.name.id));
         let holders = hash(entry);

@@ -11,7 +11,7 @@ use leasehold_sql_support::request::{micros, token_at};
 use leasehold_sql_support::rows::Clock;
 
 use crate::config::SqliteConfig;
-use crate::connection::{close_without_checkpoint, open_read_only, open_shared, shorten_log};
+use crate::connection::{close_replaced, open_read_only, open_shared, shorten_log};
 use crate::error::{During, is_busy, sqlite};
 use crate::file::{self, File, Paths};
 use crate::host::Host;
@@ -102,13 +102,13 @@ impl Store {
         with(opened, Some(cannot_open(&config.path, refusal))).prepare_read_only(until)
     }
 
-    /// Returns whether the connection can be used, and processes that open the path now get the same
-    /// files.
+    /// Returns whether processes that open the path now get the same files. Returns `false` for a
+    /// snapshot.
     pub(crate) fn is_in_place(&self) -> bool {
         self.file.as_ref().is_some_and(File::is_in_place)
     }
 
-    /// Returns whether the connection can be used again. The thread then opens the file again.
+    /// Returns whether the connection can be used again. If not, the thread opens the file again.
     pub(crate) fn is_usable(&self) -> bool {
         !self.has_failed.get() && self.tables.is_between_transactions()
     }
@@ -126,8 +126,8 @@ impl Store {
     }
 
     /// Closes files that were deleted or replaced.
-    pub(crate) fn abandon(self) {
-        close_without_checkpoint(self.file.as_ref(), self.tables.connection);
+    pub(crate) fn close_replaced(self) {
+        close_replaced(self.file.as_ref(), self.tables.connection);
     }
 
     /// Returns two numbers, one of which changes with each commit on this or a different connection.
@@ -164,7 +164,8 @@ impl Store {
     }
 
     /// Runs a write transaction. No other write transaction runs at the same time. If this method
-    /// succeeds, the changes are in the file. If it fails, the file is unchanged.
+    /// succeeds, the changes are in the file. If it fails, the file is unchanged, unless the outcome
+    /// is unknown ([`ErrorKind::Indeterminate`]).
     pub(crate) fn write<T>(
         &mut self,
         until: Instant,
@@ -194,8 +195,9 @@ impl Store {
         }
     }
 
-    /// Runs a write transaction without waiting. Returns `None` if the file is busy or replaced, or
-    /// if the ceiling must be raised. The file is unchanged then.
+    /// Runs a write transaction without waiting for other processes. Returns `None` if the file is
+    /// busy or replaced, if the connection cannot write, or if the ceiling must be raised. The file is
+    /// unchanged then.
     pub(crate) fn write_now<T>(
         &self,
         work: impl FnOnce(&Tables, Clock) -> Result<T, Stop>,
@@ -218,7 +220,7 @@ impl Store {
         &self,
         work: impl FnOnce(&Tables, Clock) -> Result<T, Stop>,
     ) -> Result<T, Stop> {
-        // Other processes wait for this transaction only if they use the same files.
+        // The transaction excludes only processes that use the same files.
         if !self.is_in_place() {
             return Err(Stop::Moved);
         }
@@ -338,8 +340,8 @@ fn is_for_good(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Denied | ErrorKind::Refused)
 }
 
-/// While the file is busy, retries `attempt` with pauses, until the time `until`. If the file is
-/// busy, nothing was applied.
+/// While the file is busy, retries `attempt` with pauses, until the time `until`. An attempt that
+/// fails because the file is busy has changed nothing.
 fn patiently<T>(until: Instant, mut attempt: impl FnMut() -> Result<T, Stop>) -> Result<T, Error> {
     let mut longest = Duration::from_micros(250);
     loop {
@@ -347,16 +349,18 @@ fn patiently<T>(until: Instant, mut attempt: impl FnMut() -> Result<T, Stop>) ->
             Ok(done) => return Ok(done),
             Err(Stop::Failed(error)) => return Err(error),
             Err(Stop::Moved) => return Err(file::moved()),
-            Err(Stop::Ceiling(_)) => unreachable!("only a commit of grants meets the ceiling"),
+            Err(Stop::Ceiling(_)) => {
+                unreachable!("`write` raises the ceiling, and no other attempt grants tokens")
+            }
             Err(Stop::Busy(error)) => error,
             Err(Stop::Sql(error)) if is_busy(&error) => sqlite(error, During::Work),
             Err(Stop::Sql(error)) => return Err(sqlite(error, During::Work)),
         };
-        let pause = longest.mul_f64(fastrand::f64());
-        if Instant::now() + pause >= until {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
             return Err(error);
         }
-        thread::sleep(pause);
+        thread::sleep(longest.mul_f64(fastrand::f64()).min(left));
         longest = (longest * 2).min(LONGEST_PAUSE);
     }
 }

@@ -1,4 +1,4 @@
-//! The SQL statements.
+//! Runs the SQL statements.
 
 mod host;
 mod member;
@@ -27,7 +27,8 @@ const PURGED: u32 = 2_000;
 /// The age of a row's last token at which a purge may delete the row. Keys in use keep their rows.
 const PURGE_AGE: Duration = Duration::from_secs(60);
 
-/// Why a transaction ends without effect.
+/// Why a transaction failed. The file is unchanged, unless the error has the kind
+/// [`ErrorKind::Indeterminate`](leasehold_core::ErrorKind::Indeterminate).
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// An error of SQLite.
@@ -59,8 +60,8 @@ impl From<Error> for Stop {
 pub(crate) struct Tables {
     pub(crate) connection: Connection,
     texts: Texts,
-    /// The largest known value of the ceiling in the file. All granted tokens are below the
-    /// ceiling, including tokens that a power failure has removed from the tables.
+    /// The last known value of the ceiling in the file. All granted tokens are below the ceiling,
+    /// including tokens that a power failure has removed from the tables.
     pub(crate) ceiling: Cell<i64>,
     /// The number of rows that this process has written since the last upkeep.
     pub(crate) written: Cell<usize>,
@@ -121,7 +122,7 @@ impl Tables {
         }
     }
 
-    /// Runs `work` in a transaction without waiting. If this method fails, the file is unchanged.
+    /// Runs `work` in a transaction without waiting for other processes.
     pub(crate) fn transaction<T>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, Stop>,
@@ -158,7 +159,7 @@ impl Tables {
         self.connection.prepare_cached(statement)?.execute([]).map(drop)
     }
 
-    /// Grants the whole key, if nothing of its row is in force.
+    /// Grants the whole key, if nothing of its row is in force or the lease already has the key.
     pub(crate) fn acquire(&self, claim: &Acquire, clock: Clock) -> Result<Option<Granted>, Stop> {
         let Named { key, tag } = &claim.lease;
         if let Some(quorum) = &claim.membership {
@@ -172,7 +173,7 @@ impl Tables {
         let first = row.map_or(0, |row| row.token).max(min_token).saturating_add(1);
         let last = first.max(clock.token(claim.requested_token));
         self.check_ceiling(last)?;
-        // Spare tokens are not ahead of the clock.
+        // The spare tokens fill the gap below `last`, so they do not move `last` ahead of the clock.
         let spare = claim.spare.min(u32::try_from(last - first).unwrap_or(u32::MAX));
         let row = Row {
             token: last,
@@ -205,7 +206,7 @@ impl Tables {
         Ok(self.update(&self.texts.renew, parameters)?)
     }
 
-    /// Changes one row. Returns whether the row meets the statement's condition.
+    /// Writes one row, if the row meets the statement's condition. Returns whether it does.
     fn update(&self, text: &str, parameters: impl Params) -> rusqlite::Result<bool> {
         let is_changed = self.connection.prepare_cached(text)?.execute(parameters)? > 0;
         self.written.update(|written| written + usize::from(is_changed));

@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use crate::file::share_socket;
 
-/// The maximum number of processes that wait for datagrams. More processes poll.
+/// The maximum number of processes that wait for datagrams. All further processes only poll.
 const SOCKETS: u32 = 256;
 
 /// The sockets next to a file.
@@ -75,7 +75,8 @@ impl Wakes {
         self.woken.borrow_mut().clear();
     }
 
-    /// Wakes the claims of other processes. The caller wakes the claims of this process.
+    /// Wakes the claims of other processes. [`Backend`](leasehold_sql_support::rows::Backend) wakes the
+    /// claims of this process.
     pub(crate) fn send(&self) {
         for (number, tag) in self.woken.take() {
             // The number comes from the file, which other programs may write.
@@ -111,7 +112,7 @@ impl Own {
 impl Drop for Own {
     fn drop(&mut self) {
         self.is_closed.store(true, Ordering::Release);
-        // Ends the thread's call.
+        // Ends the thread's call of `recv`.
         drop(self.socket.shutdown(Shutdown::Both));
         drop(fs::remove_file(&self.path));
     }

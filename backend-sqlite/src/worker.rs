@@ -1,11 +1,14 @@
-//! The thread that opens the file, and the calls that run on the thread or, if nothing is in the
-//! way, on the caller's thread.
+//! Runs calls on the caller's thread if the file is open and idle, and otherwise on a thread that
+//! opens the file.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
-use std::{process, slice, thread};
+use std::{iter, process, slice, thread};
 
 use leasehold_core::backend::unpoisoned;
 use leasehold_core::{Error, ErrorKind};
@@ -46,7 +49,10 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct Jobs {
-    waiting: VecDeque<Job>,
+    /// Renewals precede all other jobs, because a late renewal may lose its lease.
+    renewals: VecDeque<Job>,
+    /// A release must not precede an acquisition, which may be the acquisition of the same lease.
+    others: VecDeque<Job>,
     /// When the thread wakes up, if it sleeps.
     sleeps_until: Option<Instant>,
     /// Whether the thread runs a job.
@@ -68,7 +74,7 @@ struct Job {
 
 enum Work {
     /// The steps of a write transaction, which other steps may precede and follow. They may run
-    /// several times, but their changes are committed only once.
+    /// several times, but their changes are committed at most once.
     Write(Box<Steps>),
     Other(Box<Task>),
 }
@@ -256,16 +262,14 @@ impl Drop for Worker {
 }
 
 impl Queue {
-    /// Adds a job. Renewals precede all other jobs, because a late renewal may lose its lease. A
-    /// release must not precede an acquisition, which may be the acquisition of the same lease.
     fn push(&self, urgency: Urgency, job: Job) -> Result<(), Error> {
         let mut jobs = self.lock();
         if jobs.is_closed {
             return Err(Failure::NotApplied.error("the backend was closed"));
         }
         match urgency {
-            Urgency::Renews => jobs.waiting.push_front(job),
-            _ => jobs.waiting.push_back(job),
+            Urgency::Renews => jobs.renewals.push_back(job),
+            _ => jobs.others.push_back(job),
         }
         self.wake.notify_one();
         Ok(())
@@ -278,7 +282,7 @@ impl Queue {
     /// wait for the thread, because one transaction per call would take longer.
     fn is_idle(&self) -> bool {
         let jobs = self.lock();
-        !jobs.is_working && jobs.waiting.is_empty() && jobs.together < 2
+        !jobs.is_working && jobs.waiting().next().is_none() && jobs.together < 2
     }
 
     /// Makes the thread end after all earlier jobs.
@@ -329,27 +333,34 @@ impl Queue {
 impl Jobs {
     /// Removes the first job, or the first transactions, which then run together.
     fn take(&mut self) -> Vec<Job> {
-        let is_write = |job: &Job| matches!(job.work, Work::Write(_));
-        let writes = self.waiting.iter().take(TOGETHER).take_while(|job| is_write(job)).count();
+        let is_write = |job: &&Job| matches!(job.work, Work::Write(_));
+        let writes = self.waiting().take(TOGETHER).take_while(is_write).count();
         if writes > 0 {
             self.together = self.together.midpoint(writes);
         }
-        let count = writes.max(1).min(self.waiting.len());
-        self.is_working = count > 0;
-        self.waiting.drain(..count).collect()
+        let first = || self.renewals.pop_front().or_else(|| self.others.pop_front());
+        let next: Vec<Job> = iter::from_fn(first).take(writes.max(1)).collect();
+        self.is_working = !next.is_empty();
+        next
+    }
+
+    /// Returns the jobs in the order in which they run.
+    fn waiting(&self) -> impl Iterator<Item = &Job> {
+        self.renewals.iter().chain(&self.others)
     }
 }
 
 impl std::fmt::Debug for Jobs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Jobs").field("waiting", &self.waiting.len()).finish_non_exhaustive()
+        f.debug_struct("Jobs").field("waiting", &self.waiting().count()).finish_non_exhaustive()
     }
 }
 
 /// The state of the thread.
 struct Thread {
     config: SqliteConfig,
-    /// The open file. The thread keeps the file locked for one job at a time.
+    /// The open file. The thread keeps this mutex locked during a transaction, a poll or a different
+    /// job.
     store: Arc<Mutex<Option<Store>>>,
     poller: Poller,
 }
@@ -367,13 +378,13 @@ impl Thread {
         self.close();
     }
 
-    /// Closes the file.
     fn close(&mut self) {
         let shared = Arc::clone(&self.store);
         drop(take_store(&mut unpoisoned(&shared), &mut self.poller));
     }
 
-    /// Uses the open file. Opens the file again if it was replaced or if the last call failed.
+    /// Runs `work` on the open file. Opens the file if it is not open, was replaced, or cannot be used
+    /// after the last call.
     fn with_store<T>(
         &mut self,
         until: Instant,
@@ -397,22 +408,40 @@ impl Thread {
         done
     }
 
-    /// Runs transactions together. If a transaction fails, all transactions run again one by one, so
-    /// that the failure affects only its caller.
+    /// Runs one job of any kind, or several transactions together. If the transactions fail, they run
+    /// again one by one, so that a failure affects only its caller. There are two exceptions:
+    ///
+    /// - If the outcome is unknown, the transactions may have been applied and do not run again. All
+    ///   callers get the error.
+    /// - If the file was busy until the time limit of some jobs had passed, only these jobs run alone.
+    ///   Without this rule, these jobs would wait for jobs with later time limits.
     fn run_together(&mut self, mut jobs: Vec<Job>) {
         jobs.retain(Job::begin);
-        if jobs.len() > 1 && self.write(&mut jobs).is_ok() {
-            // The callers may have been dropped.
-            jobs.into_iter().for_each(|job| drop(job.done.send(Ok(()))));
-            return;
+        while jobs.len() > 1 {
+            let done = self.write(&mut jobs);
+            if done.as_ref().err().is_none_or(|error| error.kind() == ErrorKind::Indeterminate) {
+                for job in jobs {
+                    // The caller may have been dropped.
+                    drop(job.done.send(done.as_ref().copied().map_err(Error::repeated)));
+                }
+                return;
+            }
+            let now = Instant::now();
+            let late: Vec<Job> = jobs.extract_if(.., |job| job.until <= now).collect();
+            if late.is_empty() {
+                break;
+            }
+            late.into_iter().for_each(|job| self.run_alone(job));
         }
-        for mut job in jobs {
-            let done = match job.work {
-                Work::Write(_) => self.write(slice::from_mut(&mut job)),
-                Work::Other(work) => work(self, job.until),
-            };
-            drop(job.done.send(done));
-        }
+        jobs.into_iter().for_each(|job| self.run_alone(job));
+    }
+
+    fn run_alone(&mut self, mut job: Job) {
+        let done = match job.work {
+            Work::Write(_) => self.write(slice::from_mut(&mut job)),
+            Work::Other(work) => work(self, job.until),
+        };
+        drop(job.done.send(done));
     }
 
     /// Runs the steps of all `jobs` in one transaction.
@@ -429,7 +458,7 @@ impl Thread {
 
     fn poll(&mut self) {
         if self.poller.is_idle() {
-            // No caller needs the file at this point, so it is not opened again.
+            // No caller needs the file at this point, so a replaced file is not opened again.
             let mut slot = unpoisoned(&self.store);
             *slot = take_store(&mut slot, &mut self.poller);
             self.poller.rest();
@@ -451,14 +480,14 @@ impl Thread {
     }
 }
 
-/// Returns the open file. If the file was deleted or replaced, closes it and notifies holders, which
-/// then check their leases.
+/// Returns the open file if it can be used again, and closes it otherwise. If the file was deleted or
+/// replaced, or is a snapshot, notifies holders, which then check their leases.
 fn take_store(slot: &mut Option<Store>, poller: &mut Poller) -> Option<Store> {
     let store = slot.take()?;
     if store.is_in_place() {
         return Some(store).filter(Store::is_usable);
     }
-    store.abandon();
-    poller.abandon();
+    store.close_replaced();
+    poller.notify_replaced();
     None
 }

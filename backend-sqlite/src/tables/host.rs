@@ -54,8 +54,6 @@ pub(crate) struct Alarms {
     count: i64,
     /// Whether the file lacks the last row that this process has written.
     is_older: bool,
-    /// The ceiling of the tokens.
-    pub(crate) ceiling: i64,
 }
 
 impl Alarms {
@@ -87,8 +85,8 @@ impl Tables {
         self.execute_batch(CREATE_KEYS)
     }
 
-    /// Deletes all rows, raises the minimum token above every token that may have been granted, and
-    /// records the machine.
+    /// Deletes all rows, raises the minimum token to at least every token that may have been granted,
+    /// and records the machine.
     pub(crate) fn reset(&self, machine: &str, boot: &str) -> rusqlite::Result<()> {
         self.execute(
             "UPDATE {host} SET machine = ?1, boot = ?2, min_token = \
@@ -114,14 +112,14 @@ impl Tables {
         let last = self.last_written.borrow().clone();
         let (key, token) = last.as_ref().map_or(("", 0), |(key, token)| (key.as_str(), *token));
         // A row that was purged has a token up to the minimum token.
-        let text = "SELECT alarms, ceiling, max(min_token, coalesce(token, 0)) < ?2 \
+        let text = "SELECT ceiling, alarms, max(min_token, coalesce(token, 0)) < ?2 \
                     FROM {host} LEFT JOIN {key} ON key = +?1";
-        let alarms = self.first(text, params![key, token], |row| {
-            Ok(Alarms { count: row.get(0)?, ceiling: row.get(1)?, is_older: row.get(2)? })
+        let found = self.first(text, params![key, token], |row| {
+            Ok((row.get(0)?, Alarms { count: row.get(1)?, is_older: row.get(2)? }))
         })?;
-        let alarms = alarms.ok_or_else(|| emptied("host"))?;
+        let (ceiling, alarms) = found.ok_or_else(|| emptied("host"))?;
         // If an older file was restored, its ceiling applies.
-        self.ceiling.set(alarms.ceiling);
+        self.ceiling.set(ceiling);
         if alarms.is_older {
             // One alarm is enough.
             self.last_written.replace(None);

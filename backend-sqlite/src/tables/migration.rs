@@ -55,7 +55,7 @@ impl Tables {
         self.execute_batch(CREATE_KEYS)?;
         self.execute("UPDATE {host} SET layout = ?1, min_token = ?2", params![LAYOUT, min_token])?;
         for (key, entry) in entries {
-            // A row of a different program may not be a valid lock.
+            // The key may not be valid, because a different program may have written the row.
             let Ok(key) = LockKey::from_encoded(&key) else { continue };
             let mut state = State::new(key, None, min_token, clock);
             *state.entry()? = entry;
