@@ -1,7 +1,7 @@
 //! Several clients acquire a few keys while another program deletes the rows of free keys.
 //!
-//! A database server could replace a row that has changed since it was read. SQLite cannot, because a
-//! change reads and replaces the row in one write transaction.
+//! The adversary of the database servers must also find a swap that does not compare the version of the
+//! row. SQLite needs no version, because a change reads and replaces the row in one write transaction.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

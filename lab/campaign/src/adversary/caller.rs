@@ -390,9 +390,9 @@ fn request(keys: &[&LockKey]) -> Change {
 
 /// Chooses whether a caller waits, and whether the key is reserved for it when the key becomes free.
 fn patience(queue_ttl: Duration) -> Patience {
-    match fastrand::u8(..4) {
+    match fastrand::u8(..12) {
         0 => Patience::Queues(queue_ttl),
-        1 => Patience::Waits,
+        1 | 2 => Patience::Waits,
         _ => Patience::Leaves,
     }
 }
