@@ -8,8 +8,12 @@ use leasehold_sql_support::mysql::{RowStatements, migration};
 use leasehold_sql_support::remote::{Driver, Execute, Pool, Reply, Settings};
 use leasehold_sql_support::rows::Row;
 use leasehold_sql_support::{Call, Failure, FreeClaim, HeldLease, Layout, Reading, Replacement};
-use leasehold_testbed::MariaDb;
+use leasehold_testbed::{MariaDb, until};
 use uuid::Uuid;
+
+use direct::Direct;
+
+mod direct;
 
 const TTL: i64 = 60_000_000;
 
@@ -146,6 +150,46 @@ async fn many_keys_are_acquired_and_released_together() {
         assert_eq!(was_held, [Some(1), Some(i64::from(round == 0)), None]);
         assert_eq!(store.read("new").await.row.unwrap().tag, None);
     }
+}
+
+#[tokio::test]
+async fn a_row_that_loses_its_document_during_a_release_of_many_keys_keeps_its_lease() {
+    let store = Store::start().await;
+    for (key, number) in [("a", 1), ("b", 2)] {
+        store.acquire(key, tag(number)).await.unwrap();
+    }
+    let simple = store.read("a").await.row.unwrap();
+    let document = Row { tag: None, document: Some("{}".to_owned()), ..simple.clone() };
+    let swap = |old: &Row, row: &Row| {
+        let (key, generation, told) = ("a", 0, None);
+        let (old_token, old_ends) = (old.token, old.ends);
+        let replacement = Replacement { key, generation, old_token, old_ends, told, row };
+        store.statements.swap(&replacement, None)
+    };
+    assert_eq!(store.run(&swap(&simple, &document)).await.changed, 1);
+    let other = Direct::open(&store.server.url()).await;
+    other.query("SET innodb_lock_wait_timeout = 1").await.unwrap();
+    let blocking = Direct::open(&store.server.url()).await;
+    blocking.query("BEGIN").await.unwrap();
+    blocking.query("SELECT token FROM leasehold_key WHERE `key` = 'b' FOR UPDATE").await.unwrap();
+
+    let call = store.statements.release_all(&[("a", tag(1)), ("b", tag(2))]);
+    let release = store.run(&call);
+    let waiter_leaves = async {
+        until("the release waits for the second row", || async {
+            let sql = "SELECT 1 FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
+            !store.server.sql(sql).await.is_empty()
+        })
+        .await;
+        // The row returns to the columns, unless the release has locked it.
+        drop(other.query(&swap(&document, &simple).text()).await);
+        blocking.query("COMMIT").await.unwrap();
+    };
+    let (reply, ()) = tokio::join!(release, waiter_leaves);
+
+    let released = reply.rows.iter().filter(|row| row[0].is_some());
+    assert_eq!(released.count(), 1, "the lease of the second key");
+    assert!(store.read("a").await.row.unwrap().ends > 0, "a release that is not reported");
 }
 
 #[tokio::test]

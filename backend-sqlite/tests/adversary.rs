@@ -1,4 +1,7 @@
 //! Several clients acquire a few keys while another program deletes the rows of free keys.
+//!
+//! The adversary of the database servers must also find a swap that does not compare the version of the
+//! row. SQLite needs no version, because a change reads and replaces the row in one write transaction.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use leasehold_core::LockKey;
-use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend as _, Mode, Patience};
+use leasehold_core::backend::{
+    Attempt, Claim, Lease, LockBackend as _, Mode, Patience, StoreAdmin as _,
+};
 use leasehold_sqlite::{SqliteBackend, SqliteConfig};
 use leasehold_testbed::Folder;
 use rusqlite::Connection;
@@ -21,11 +26,17 @@ const GRANTS: usize = 200;
 /// The least number of rows to delete during a run.
 const PURGED: u64 = 100;
 
+/// The least number of transfers to waiters during a run.
+const TRANSFERS: usize = 50;
+
 /// The number of free permits of the semaphore.
 const PERMITS: u32 = 2;
 
 /// The longest wait of a call for the busy file.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The largest number of attempts of a waiter before it gives up.
+const TRIES: u32 = 8;
 
 /// All tokens are ahead of the clock, so the clock does not keep them in order.
 const AHEAD: &str = "UPDATE leasehold_host SET min_token = 2 * (unixepoch() + 3600) * 1000000";
@@ -46,6 +57,8 @@ struct Grants {
     /// The number of holders of each key.
     inside: HashMap<LockKey, u32>,
     last_tokens: HashMap<LockKey, u64>,
+    /// The number of keys that were reserved for a waiter when the waiter repeated its claim.
+    transfers: usize,
     overlaps: usize,
     out_of_order: usize,
 }
@@ -75,10 +88,14 @@ async fn connect(folder: &Path) -> SqliteBackend {
     SqliteBackend::connect_with(config).await.unwrap()
 }
 
-/// Acquires keys at random, with and without a queue entry.
+/// Acquires keys at random, with and without a queue entry. A waiter repeats its claim until it is
+/// granted or until it gives up.
 async fn client(backend: SqliteBackend, grants: Arc<Mutex<Grants>>, purged: Arc<AtomicU64>) {
     let mut granted = 0;
-    while granted < GRANTS || purged.load(Ordering::Relaxed) < PURGED {
+    while granted < GRANTS
+        || purged.load(Ordering::Relaxed) < PURGED
+        || grants.lock().unwrap().transfers < TRANSFERS
+    {
         let (name, mode) = match fastrand::u8(..3) {
             0 => ("permits", Mode::Units { units: 1, limit: PERMITS }),
             1 => ("one", Mode::Exclusive),
@@ -86,13 +103,27 @@ async fn client(backend: SqliteBackend, grants: Arc<Mutex<Grants>>, purged: Arc<
         };
         let key = LockKey::new(name).unwrap();
         let lease = Lease::new(&key, Duration::from_secs(60)).with_mode(mode);
-        let patience = if fastrand::bool() { Patience::Waits } else { Patience::Leaves };
+        let (patience, tries) = match fastrand::u8(..4) {
+            0 => (Patience::Queues(lease.ttl()), fastrand::u32(1..=TRIES)),
+            1 => (Patience::Waits, fastrand::u32(1..=TRIES)),
+            _ => (Patience::Leaves, 1),
+        };
         let claim = Claim::new(lease.clone()).with_patience(patience);
-        if let Attempt::Granted(grant) = backend.acquire(&claim).await.unwrap() {
-            granted += 1;
-            grants.lock().unwrap().enter(&lease, grant.token());
-            tokio::task::yield_now().await;
-            grants.lock().unwrap().leave(&lease);
+        for attempt in 0..tries {
+            if attempt > 0 {
+                let inspection = backend.inspect(&key).await.unwrap();
+                let mut holders = inspection.holders().iter();
+                let is_reserved =
+                    holders.any(|holder| holder.fingerprint() == lease.id().fingerprint());
+                grants.lock().unwrap().transfers += usize::from(is_reserved);
+            }
+            if let Attempt::Granted(grant) = backend.acquire(&claim).await.unwrap() {
+                granted += 1;
+                grants.lock().unwrap().enter(&lease, grant.token());
+                tokio::task::yield_now().await;
+                grants.lock().unwrap().leave(&lease);
+                break;
+            }
         }
         // Also removes the queue entry of a claim that was not granted.
         backend.release(&lease).await.unwrap();

@@ -1,10 +1,11 @@
 //! Attacks the statements of the SQL stores: 14 connections use 3 keys, two of them delete rows as
 //! soon as they are free, and the clock jumps back.
 //!
-//! The callers mix all ways to change a row: the statements for a free key, documents, permits, and
-//! two keys at a time. Each caller acts as a separate process with its own cache of rows. Half of
-//! the callers clear this cache before each lock. The statements run on the connections of
-//! Leasehold's drivers. [`Flaw`] lists the variants that must break a rule.
+//! The callers mix all ways to change a row: the statements for a free key, documents, permits, queues,
+//! and two keys at a time. A waiter sends the row to the holder, whose release transfers the key to the
+//! first waiter. The holder may use a row that is out of date. Each caller acts as a separate process
+//! with its own cache of rows. Half of the callers clear this cache before each lock. The statements
+//! run on the connections of Leasehold's drivers. [`Flaw`] lists the variants that must break a rule.
 
 mod book;
 mod caller;

@@ -20,6 +20,7 @@ async fn withstands<D: Target>(urls: &[String], scenario: Scenario) -> Report {
     println!("{scenario:?}: {report:?}");
     assert!(!report.is_broken(), "{report:?}");
     assert!(report.grants > 50, "{report:?}");
+    assert!(report.confirmed > 20, "{report:?}");
     report
 }
 
@@ -32,6 +33,10 @@ async fn is_found<D: Target>(urls: &[String], flaw: Flaw, is_expected: fn(&Repor
 
 fn has_disorder(report: &Report) -> bool {
     report.disorder > 0
+}
+
+fn has_overlaps(report: &Report) -> bool {
+    report.overlaps > 0
 }
 
 /// Declares the tests of a database. Each flaw has a name and the rule that it must break.
@@ -73,11 +78,13 @@ attacks!(postgres, "postgres", Postgres, leasehold_postgres::Postgres, {
     grants_without_the_minimum_token_are_found: WithoutMinimumToken breaks has_disorder,
     a_token_that_is_drawn_in_values_is_found: TokenDrawnInValues breaks has_disorder,
     grants_on_a_moved_row_are_found: WithoutMoved breaks Report::is_broken,
+    a_swap_without_a_version_is_found: WithoutVersion breaks has_overlaps,
 });
 
 attacks!(mysql, "mysql", MariaDb, leasehold_mysql::Mysql, {
     grants_without_the_minimum_token_are_found: WithoutMinimumToken breaks has_disorder,
     a_minimum_token_that_is_read_without_its_lock_is_found: MinimumTokenWithoutLock breaks has_disorder,
+    a_swap_without_a_version_is_found: WithoutVersion breaks has_overlaps,
 });
 
 #[cfg(feature = "mysql")]

@@ -153,7 +153,9 @@ impl Table for KeyTable {
             // If a trigger on the table hides the insert id, the lease is assumed to have been in force.
             return Ok(vec![(reply.changed > 0).then_some(reply.insert_id != 2)]);
         }
-        let released = by_tag(run.execute(&self.statements.release_all(leases)).await?.rows)?;
+        let mut rows = run.execute(&self.statements.release_all(leases)).await?.rows;
+        rows.retain(|row| row.first().is_some_and(Option::is_some));
+        let released = by_tag(rows)?;
         let was_held = |row: &Row| Ok(number(row, 1)? == 1);
         leases.iter().map(|(_, tag)| released.get(tag).map(was_held).transpose()).collect()
     }

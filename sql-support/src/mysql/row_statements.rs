@@ -122,8 +122,8 @@ impl RowStatements {
         Call::new(&self.release, vec![("key", key.into()), ("tag", tag.into())])
     }
 
-    /// Releases leases in the simple state, which are given by key and tag. Returns the tag of each
-    /// released lease and whether the lease was still in force.
+    /// Releases leases in the simple state, which are given by key and tag. Returns the tag in each row
+    /// before the release, and whether the row was still in force. The tag of a row with a document is null.
     pub fn release_all(&self, leases: &[(&str, Uuid)]) -> Call {
         several(self.on_keys(RELEASE_ALL, leases))
     }
@@ -338,9 +338,10 @@ const RELEASE: &str =
     "UPDATE {key} SET ends = IF(LAST_INSERT_ID(IF(ends > $CLOCK, 1, 2)), -ends, -ends), tag = NULL
 WHERE `key` = :key AND tag = :tag";
 
-/// The rows are locked in the order of their keys.
-const RELEASE_ALL: &str = "SELECT HEX(tag), ends > $CLOCK FROM {key} FORCE INDEX (PRIMARY)
-WHERE `key` IN ($KEYS) AND (`key`, tag) IN ($LEASES) FOR UPDATE;
+/// The rows are locked in the order of their keys. All of them are locked, because a row with a document
+/// could otherwise return to the simple state before the second statement, which would release a lease
+/// that the first statement has not returned.
+const RELEASE_ALL: &str = "SELECT HEX(tag), ends > $CLOCK FROM {key} FORCE INDEX (PRIMARY) WHERE `key` IN ($KEYS) FOR UPDATE;
 UPDATE {key} FORCE INDEX (PRIMARY) SET ends = -ends, tag = NULL WHERE `key` IN ($KEYS) AND (`key`, tag) IN ($LEASES)";
 
 const GRANTED: &str = "SELECT HEX(tag), token, spare FROM {key} FORCE INDEX (PRIMARY)

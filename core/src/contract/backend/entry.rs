@@ -514,3 +514,6 @@ impl StoreTime for i64 {
         Duration::from_micros(u64::try_from(micros).unwrap_or_default())
     }
 }
+
+#[cfg(test)]
+mod tests;

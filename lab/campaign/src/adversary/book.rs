@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use leasehold_core::LockKey;
 use leasehold_core::backend::Mode;
+use leasehold_entry::Tag;
+use leasehold_sql_support::Reading;
 
 /// The grants of all callers.
 #[derive(Debug, Default)]
@@ -21,6 +23,10 @@ struct Seen {
     last_exclusive: u64,
     /// Until when the last holder of a lease that expires considers itself the holder.
     until: Option<Instant>,
+    /// The row of the key as the last caller that was queued has read it.
+    told: Option<Reading>,
+    /// The waiter to which the key was transferred last, unless the waiter has confirmed the transfer.
+    reserved: Option<Tag>,
 }
 
 const WHOLE: u32 = 1_000;
@@ -32,6 +38,10 @@ pub struct Report {
     pub grants: u64,
     /// The number of deleted rows.
     pub purged: u64,
+    /// The number of releases that transferred the key to a waiter.
+    pub transfers: u64,
+    /// The number of transfers after which the waiter acquired the key.
+    pub confirmed: u64,
     /// The number of grants while other leases did not admit them, and of leases that were not there
     /// when their holders released them.
     pub overlaps: u64,
@@ -106,6 +116,33 @@ impl Book {
         if seen.until == Some(until) {
             seen.until = None;
         }
+    }
+
+    /// Sends the row of a key to the holder, as a waiter does when it is queued.
+    pub(super) fn tell(&self, key: &LockKey, row: Reading) {
+        let mut book = self.0.lock().expect("no caller panics");
+        // A notification does not contain the minimum token.
+        book.0.entry(key.clone()).or_default().told = Some(Reading { min_token: 0, ..row });
+    }
+
+    /// Returns the row that a waiter has sent last, even if the waiter sent it to an earlier holder.
+    pub(super) fn told(&self, key: &LockKey) -> Option<Reading> {
+        self.0.lock().expect("no caller panics").0.get_mut(key)?.told.take()
+    }
+
+    /// Records that a release has transferred the key to this waiter.
+    pub(super) fn transferred(&self, key: &LockKey, waiter: Tag) {
+        let mut book = self.0.lock().expect("no caller panics");
+        book.1.transfers += 1;
+        book.0.entry(key.clone()).or_default().reserved = Some(waiter);
+    }
+
+    /// Records that a caller, which may have been a waiter, has acquired the key.
+    pub(super) fn acquired(&self, key: &LockKey, caller: Tag) {
+        let mut book = self.0.lock().expect("no caller panics");
+        let (seen, report) = &mut *book;
+        let reserved = &mut seen.entry(key.clone()).or_default().reserved;
+        report.confirmed += u64::from(reserved.take_if(|waiter| *waiter == caller).is_some());
     }
 
     pub(super) fn purged(&self, rows: u64) {

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant as StdInstant};
 
-use async_trait::async_trait;
-use leasehold_core::backend::{Attempt, Claim, Lease, Mode, Release};
+use leasehold_core::backend::{Attempt, Claim, Lease, Mode, Patience, Release};
 use leasehold_core::{Error, ErrorKind, LockKey};
 use leasehold_entry::Tag;
-use leasehold_sql_support::remote::{Execute, Reply, RunError, Table, Urgency, change};
+use leasehold_sql_support::remote::{Execute, RunError, Table, Urgency, change};
 use leasehold_sql_support::rows::{Change, Clock, State};
-use leasehold_sql_support::{Call, Failure, FreeClaim, HeldLease};
+use leasehold_sql_support::{Failure, FreeClaim, HeldLease, Reading};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
@@ -50,7 +49,7 @@ impl Caller {
     pub(super) async fn purge(&self) {
         let age = -i64::try_from(AGE.as_micros()).expect("the age is small");
         while self.goes_on() {
-            match self.table.purge(self, "", age).await {
+            match self.table.purge(&*self.run, "", age).await {
                 Ok(purged) => self.book.purged(purged.rows),
                 Err(error) => expect_conflict(&error),
             }
@@ -77,15 +76,29 @@ impl Caller {
         pause().await;
     }
 
-    /// Acquires and releases one lock.
+    /// Acquires and releases one lock. A caller that waits for the lock repeats its claim until it is
+    /// granted or until it gives up.
     async fn lock(&self, key: &LockKey, mode: Mode, is_free: bool) {
         let lease = Lease::new(key, LONG).with_mode(mode);
         let spare = if fastrand::bool() { fastrand::u32(..20) } else { 0 };
         let claim = Claim::new(lease.clone()).with_spare_tokens(spare);
-        let granted = if is_free { self.acquire_free(&claim).await } else { None };
-        // Another process may have moved the key after the grant, so the row may belong to the lease.
-        let granted = if granted.is_some() { granted } else { self.acquire(&claim).await };
-        let Some(Tokens { first, last }) = granted else { return };
+        let claim = claim.with_patience(patience(LONG));
+        let tries = if claim.queue_ttl().is_some() { fastrand::u8(1..16) } else { 1 };
+        let mut granted = self.attempt(&claim, is_free).await;
+        for _ in 1..tries {
+            if granted.is_some() {
+                break;
+            }
+            pause().await;
+            // The transfer to the last waiter is confirmed with the statement for a free key.
+            granted = self.attempt(&claim, mode.is_mutex() && fastrand::bool()).await;
+        }
+        let Some(Tokens { first, last }) = granted else {
+            if claim.queue_ttl().is_some() {
+                self.release(&lease).await;
+            }
+            return;
+        };
         self.book.granted(key, mode, first, last);
         pause().await;
         if mode.is_mutex() && fastrand::u8(..4) == 0 {
@@ -164,7 +177,7 @@ impl Caller {
         leases.iter().for_each(|(lease, _)| self.book.releases(lease.key(), Mode::Exclusive));
         let named: Vec<_> =
             leases.iter().map(|(lease, tag)| (lease.key().as_str(), *tag)).collect();
-        let released = match self.table.release_simple(self, &named).await {
+        let released = match self.table.release_simple(&*self.run, &named).await {
             Ok(released) => released,
             Err(error) => {
                 expect_conflict(&error);
@@ -181,14 +194,23 @@ impl Caller {
     /// Acquires leases that expire.
     pub(super) async fn let_expire(&self, n: usize) {
         let key = &self.keys[n % self.keys.len()];
+        let mut waiting = None;
         while self.goes_on() {
-            let lease = Lease::new(key, SHORT);
-            let claim = Claim::new(lease.clone());
+            let lease = waiting.take().unwrap_or_else(|| Lease::new(key, SHORT));
+            let claim = Claim::new(lease.clone()).with_patience(patience(SHORT));
             let mut until = StdInstant::now() + VALID;
-            let free = if fastrand::bool() { self.acquire_free(&claim).await } else { None };
-            let granted = if free.is_some() { free } else { self.acquire(&claim).await };
+            let granted = self.attempt(&claim, fastrand::bool()).await;
             let Some(Tokens { first, .. }) = granted else {
-                sleep(Duration::from_micros(fastrand::u64(..1_500))).await;
+                // Some waiters return after their queue entries and their reservations have expired.
+                let is_late = fastrand::u8(..16) == 0;
+                let longest = if is_late { 12_000 } else { 1_500 };
+                sleep(Duration::from_micros(fastrand::u64(..longest))).await;
+                match fastrand::u8(..16) {
+                    0 => drop(self.release(&lease).await),
+                    // The waiter has crashed.
+                    1 => {}
+                    _ => waiting = Some(lease),
+                }
                 continue;
             };
             if !self.book.granted_until(key, first, until) {
@@ -207,6 +229,23 @@ impl Caller {
                 self.release(&lease).await;
             }
         }
+    }
+
+    /// Tries once to acquire a lock, and sends the row to the holder if the claim was queued.
+    async fn attempt(&self, claim: &Claim, is_free: bool) -> Option<Tokens> {
+        let free = if is_free { self.acquire_free(claim).await } else { None };
+        // Another process may have moved the key after the grant, so the row may belong to the lease.
+        let granted = if free.is_some() { free } else { self.acquire(claim).await };
+        let key = claim.key();
+        if granted.is_some() {
+            self.book.acquired(key, Tag::of(&claim.id()));
+        } else if claim.queue_ttl().is_some() {
+            match self.table.read(&*self.run, &[key.as_str()]).await {
+                Ok(mut rows) => self.book.tell(key, rows.remove(0)),
+                Err(error) => expect_conflict(&error),
+            }
+        }
+        granted
     }
 
     async fn acquire_free(&self, claim: &Claim) -> Option<Tokens> {
@@ -236,7 +275,7 @@ impl Caller {
                 .map(|token| u64::try_from(token).expect("tokens are positive"));
             Some(Tokens { first, last })
         };
-        let granted = match self.table.acquire_free(self, &free).await {
+        let granted = match self.table.acquire_free(&*self.run, &free).await {
             Ok(granted) => granted,
             Err(error) => {
                 expect_conflict(&error);
@@ -280,7 +319,7 @@ impl Caller {
             ttl: micros(lease.ttl()),
             description: None,
         };
-        match self.table.renew_simple(self, &[held]).await {
+        match self.table.renew_simple(&*self.run, &[held]).await {
             Ok(renewed) => renewed[0],
             Err(error) => {
                 expect_conflict(&error);
@@ -289,32 +328,48 @@ impl Caller {
         }
     }
 
-    /// Releases a lease, and returns whether it was there.
+    /// Releases a lease, transfers the key to the first waiter, and returns whether the lease was there.
     async fn release(&self, lease: &Lease) -> bool {
         let (key, tag) = (lease.key(), Tag::of(&lease.id()));
-        loop {
-            match self.table.release_simple(self, &[(key.as_str(), tag.id)]).await {
+        let known = self.book.told(key);
+        while known.is_none() {
+            match self.table.release_simple(&*self.run, &[(key.as_str(), tag.id)]).await {
                 Ok(released) if released[0].is_some() => return true,
                 Ok(_) => break,
                 Err(error) => expect_conflict(&error),
             }
         }
         let release = |states: &mut [State], clock: Clock| {
-            Ok(states[0].entry()?.release(&tag, clock.now).reply == Release::Released)
+            let (tokens, entry) = (states[0].tokens(0, clock), states[0].entry()?);
+            let was_held = entry.release(&tag, clock.now).reply == Release::Released;
+            Ok((was_held, entry.hand_over(tokens, clock.now)))
         };
-        self.change(&[key], release).await
+        let request = Change { leases: vec![tag.id], ..request(&[key]) };
+        let (was_held, waiter) = self.change_known(&request, known, release).await;
+        if let Some(waiter) = waiter {
+            self.book.transferred(key, waiter);
+        }
+        was_held
     }
 
     async fn change<T: Send>(
         &self,
         keys: &[&LockKey],
+        step: impl FnMut(&mut [State], Clock) -> Result<T, Error> + Send,
+    ) -> T {
+        self.change_known(&request(keys), None, step).await
+    }
+
+    async fn change_known<T: Send>(
+        &self,
+        request: &Change,
+        mut known: Option<Reading>,
         mut step: impl FnMut(&mut [State], Clock) -> Result<T, Error> + Send,
     ) -> T {
-        let keys = keys.iter().copied().cloned().collect();
-        let request = Change { keys, leases: Vec::new(), membership: None, urgency: Urgency::Asks };
+        let (table, run) = (&*self.table, &*self.run);
         loop {
             let give_up = Instant::now() + LONG;
-            match change(&*self.table, self, &request, None, give_up, &mut step).await {
+            match change(table, run, request, known.take(), give_up, &mut step).await {
                 Ok(done) => return done,
                 // A deadlock victim: nothing was written.
                 Err(error) if error.kind() == ErrorKind::Unavailable => {}
@@ -328,10 +383,17 @@ impl Caller {
     }
 }
 
-#[async_trait]
-impl Execute for Caller {
-    async fn execute(&self, call: &Call) -> Result<Reply, RunError> {
-        self.run.execute(call).await
+fn request(keys: &[&LockKey]) -> Change {
+    let keys = keys.iter().copied().cloned().collect();
+    Change { keys, leases: Vec::new(), membership: None, urgency: Urgency::Asks }
+}
+
+/// Chooses whether a caller waits, and whether the key is reserved for it when the key becomes free.
+fn patience(queue_ttl: Duration) -> Patience {
+    match fastrand::u8(..12) {
+        0 => Patience::Queues(queue_ttl),
+        1 | 2 => Patience::Waits,
+        _ => Patience::Leaves,
     }
 }
 

@@ -17,7 +17,12 @@ pub enum Flaw {
     TokenDrawnInValues,
     /// A grant may use the row from which a key has moved (PostgreSQL).
     WithoutMoved,
+    /// A row is replaced although it has changed since it was read.
+    WithoutVersion,
 }
+
+/// The condition of a swap, in both dialects.
+pub(super) const VERSION: &str = " AND token = :old_token AND ends = :old_ends";
 
 /// A connector or a connection that changes each statement.
 pub(super) struct Flawed<T> {

@@ -5,6 +5,7 @@ use leasehold_sql_support::Layout;
 use leasehold_sql_support::mysql::{KeyTable, migration};
 use leasehold_sql_support::remote::Table;
 
+use super::flawed::VERSION;
 use super::{Flaw, Target};
 
 /// Some statements stall when they read the clock, as in an overloaded server.
@@ -28,6 +29,7 @@ impl Target for Mysql {
                 text.replace("f.token", "0")
             }
             Flaw::MinimumTokenWithoutLock => text.replace(" LOCK IN SHARE MODE", ""),
+            Flaw::WithoutVersion => text.replace(VERSION, ""),
             _ => text,
         }
     }

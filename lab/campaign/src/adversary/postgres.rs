@@ -5,6 +5,7 @@ use leasehold_sql_support::Layout;
 use leasehold_sql_support::postgres::{KeyTable, migration};
 use leasehold_sql_support::remote::Table;
 
+use super::flawed::VERSION;
 use super::{Flaw, Target};
 
 const JUMPING_CLOCK: &str =
@@ -41,6 +42,7 @@ impl Target for Postgres {
                 "0, n.token, least(",
                 &format!("0, greatest(n.token, (SELECT last_value + 1 FROM {min_token})), least("),
             ),
+            Flaw::WithoutVersion => text.replace(VERSION, ""),
             Flaw::WithoutMoved => text.replace("NOT k.moved AND (k.ends", "(k.ends"),
         }
     }
