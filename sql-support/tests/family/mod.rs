@@ -8,6 +8,7 @@ mod attack;
 pub(crate) mod failures;
 pub(crate) mod membership;
 mod recovery;
+mod runtimes;
 
 use std::time::Duration;
 
