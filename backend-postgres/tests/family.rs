@@ -77,6 +77,12 @@ async fn opened_connections(server: &Server) -> u64 {
     number(COUNT_CONNECTIONS).await
 }
 
+/// Returns settings that limit the number of connections, each with the options of a server.
+fn connection_limits() -> [(&'static str, Options); 1] {
+    let options = Options::new().set("superuser_reserved_connections", "0");
+    ["max_connections"].map(|name| (name, options.clone().set(name, "12")))
+}
+
 const REASONS_TO_GIVE_UP: &[&str] = &["time limit"];
 
 /// It waits for the disk.

@@ -6,6 +6,7 @@
 mod access;
 mod attack;
 pub(crate) mod failures;
+mod limits;
 pub(crate) mod membership;
 mod recovery;
 mod runtimes;
