@@ -12,7 +12,6 @@ use leasehold_sql_support::remote::{self, Reply, Row, RunError};
 use leasehold_sql_support::{Call, Failure};
 use mysql_async::prelude::{Protocol, Queryable};
 use mysql_async::{Conn, QueryResult, Statement, Value};
-use tokio::runtime::{Handle, Id};
 use tokio::time::timeout;
 
 use crate::error;
@@ -49,8 +48,6 @@ pub struct Link {
     is_spent: bool,
     /// Whether the server is a node of a Galera cluster.
     is_in_cluster: bool,
-    /// The runtime that drives the connection.
-    runtime: Id,
     used: Instant,
 }
 
@@ -94,7 +91,6 @@ impl remote::Connector for Connector {
             statements: HashMap::new(),
             is_spent: false,
             is_in_cluster,
-            runtime: Handle::current().id(),
             used: Instant::now(),
         })
     }
@@ -102,9 +98,8 @@ impl remote::Connector for Connector {
 
 #[async_trait]
 impl remote::Link for Link {
-    /// A connection of a different runtime ends with that runtime and is therefore not used.
     fn is_usable(&self) -> bool {
-        !self.is_spent && self.runtime == Handle::current().id()
+        !self.is_spent
     }
 
     async fn is_alive(&mut self, limit: Duration) -> bool {

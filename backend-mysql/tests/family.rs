@@ -64,6 +64,19 @@ const INTERRUPTED: &str = "1317";
 /// Counts all connections that were made.
 const COUNT_CONNECTIONS: &str = "SHOW GLOBAL STATUS LIKE 'Connections'";
 
+/// Returns the number of connections that were opened, including the connection of this query.
+async fn opened_connections(server: &Server) -> u64 {
+    let row = server.sql(COUNT_CONNECTIONS).await;
+    row.split('\t').next_back().unwrap().parse().unwrap()
+}
+
+/// Returns settings that limit the number of connections, each with the options of a server.
+fn connection_limits() -> [(&'static str, Options); 2] {
+    // MariaDB has at least 10 connections.
+    [("max_connections", "10"), ("max_user_connections", "6")]
+        .map(|(name, limit)| (name, Options::new().set(name, limit)))
+}
+
 /// InnoDB waits for whole seconds, and the remaining time of the call may be shorter.
 const REASONS_TO_GIVE_UP: &[&str] = &["time limit", "held a database lock", "in time"];
 

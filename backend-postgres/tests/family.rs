@@ -1,7 +1,7 @@
 //! The tests of databases on a server, with this client crate, and the tests of PostgreSQL alone.
 
 use leasehold_postgres::{PostgresBackend as Backend, PostgresConfig as Config};
-use leasehold_testbed::{Postgres as Server, PostgresOptions as Options};
+use leasehold_testbed::{Postgres as Server, PostgresOptions as Options, until};
 
 use direct::Direct;
 
@@ -64,6 +64,24 @@ const INTERRUPTED: &str = "57014";
 
 /// Counts all connections that were made.
 const COUNT_CONNECTIONS: &str = "SELECT sum(sessions)::bigint FROM pg_stat_database";
+
+/// Returns the number of connections that were opened, including the connection of this query.
+async fn opened_connections(server: &Server) -> u64 {
+    let direct = Direct::open(&server.url()).await;
+    // A session counts itself with some delay, but not later than at its end.
+    let others = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasehold'";
+    let number = async |sql: &str| -> u64 {
+        direct.query(sql).await.unwrap()[0][0].as_ref().unwrap().parse().unwrap()
+    };
+    until("the sessions have ended", async || number(others).await == 0).await;
+    number(COUNT_CONNECTIONS).await
+}
+
+/// Returns settings that limit the number of connections, each with the options of a server.
+fn connection_limits() -> [(&'static str, Options); 1] {
+    let options = Options::new().set("superuser_reserved_connections", "0");
+    ["max_connections"].map(|name| (name, options.clone().set(name, "12")))
+}
 
 const REASONS_TO_GIVE_UP: &[&str] = &["time limit"];
 

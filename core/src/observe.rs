@@ -25,6 +25,21 @@ pub(crate) use log::{hold_span, release_span, renew_span};
 pub(crate) use metrics::QueueMetrics;
 pub(crate) use point::{Events, Settings};
 
+/// Counts a read of a key for which a call of this process is queued, in the metric
+/// `leasehold_polls_total`. Has no effect without the Cargo feature `metrics`.
+///
+/// A backend calls this function if its store does not notify waiters. `store` is the name of the
+/// store in [`Capabilities`](crate::backend::Capabilities).
+///
+/// ```
+/// leasehold_core::observe::count_poll("mysql");
+/// ```
+#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "only metrics count polls"))]
+pub fn count_poll(store: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::count_poll(store);
+}
+
 /// Receives the events of all locks of a client. To add an observer to a client, use
 /// [`Builder::observer`](crate::Builder::observer).
 ///

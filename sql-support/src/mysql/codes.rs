@@ -88,7 +88,11 @@ fn failure_of_commit(code: u16) -> Failure {
 fn message(code: u16) -> Option<&'static str> {
     Some(match code {
         1205 => "another transaction held a database lock for too long; nothing was applied",
-        1040 | 1203 | 1226 => "the database has no free connections left",
+        1040 => "the database has no free connections left; raise max_connections",
+        1203 => "the user has no free connections left; raise max_user_connections",
+        1226 => {
+            "the user has reached a limit of its account; raise the limit, such as MAX_USER_CONNECTIONS"
+        }
         1969 | 3024 => "the statement exceeded a time limit of the database; nothing was applied",
         1665 => {
             "the database's binary log must not be statement-based; set binlog_format to ROW or MIXED"

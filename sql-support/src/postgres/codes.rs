@@ -58,7 +58,9 @@ fn failure(code: &str) -> Failure {
 fn message(code: &str) -> Option<&'static str> {
     Some(match code {
         "53100" => "the database's disk is full",
-        "53300" => "the database has no free connections left",
+        "53300" => {
+            "the database has no free connections left; raise max_connections, or the connection limit of the user or of the database"
+        }
         "55P03" | "57014" => {
             "the statement exceeded a time limit of the database; nothing was applied"
         }

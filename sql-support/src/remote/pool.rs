@@ -20,14 +20,15 @@ use crate::call::Call;
 use crate::failure::Failure;
 use crate::remote::{Connections, Connector, Execute, Link, Reply, RunError, Urgency};
 use continued::Continued;
-use lane::{IDLE, Lane, Step};
+use lane::{Connection, IDLE, Lane, Step};
 
 /// Three groups of connections: several connections for acquisitions, one for releases, and one for
 /// renewals. Releases have a separate connection, so that acquisitions cannot occupy it. One
 /// connection is enough for renewals, because they are sent in batches.
 ///
 /// Tasks of the pool make the connections. If a caller leaves, a task continues its exchange, so that
-/// the connection can be reused.
+/// the connection can be reused. Calls use connections of their own runtime, because a different
+/// runtime may be blocked or shut down.
 ///
 /// [`Remote`](crate::Remote) creates a pool unless the application provides the connections.
 pub struct Pool<C: Connector>(Arc<Shared<C>>);
@@ -47,7 +48,7 @@ struct Shared<C: Connector> {
 
 /// A connection for one call.
 struct Borrowed<L> {
-    link: L,
+    connection: Connection<L>,
     lane: Urgency,
     _turn: OwnedSemaphorePermit,
 }
@@ -123,11 +124,11 @@ impl<C: Connector> Shared<C> {
         let left = give_up.saturating_duration_since(Instant::now());
         let turn = turn(&lane.turns, left).await.map_err(late)?;
         let waiting = lane.wait();
-        let link = loop {
+        let connection = loop {
             // The future is created before the step, so that no change is missed in between.
             let change = waiting.change();
             let next = match waiting.step() {
-                Step::Use(link) => break link,
+                Step::Use(connection) => break connection,
                 Step::Fail(error) => return Err(error),
                 Step::Connect => {
                     self.connect(urgency);
@@ -141,7 +142,7 @@ impl<C: Connector> Shared<C> {
                 return Err(late(RunError::not_sent(elapsed).at(&self.connector.address())));
             }
         };
-        Ok(Borrowed { link, lane: urgency, _turn: turn })
+        Ok(Borrowed { connection, lane: urgency, _turn: turn })
     }
 
     /// Starts a task that opens a connection, which belongs to the pool and not to a caller.
@@ -153,7 +154,8 @@ impl<C: Connector> Shared<C> {
             let connected = timeout(2 * shared.limit, shared.connector.connect()).await;
             let connected = connected.unwrap_or_else(|elapsed| Err(RunError::not_sent(elapsed)));
             let address = shared.connector.address();
-            attempt.connected.replace(connected.map_err(|error| error.at(&address)));
+            let connected = connected.map(Connection::new).map_err(|error| error.at(&address));
+            attempt.connected.replace(connected);
             attempt.shared.close_idle_later();
         });
     }
@@ -166,7 +168,7 @@ impl<C: Connector> Shared<C> {
         call: Call,
         give_up: Instant,
     ) -> Option<Result<Reply, RunError>> {
-        let link = &mut borrowed.link;
+        let link = &mut borrowed.connection.link;
         if !link.is_alive(self.limit / 4).await {
             // Because one idle connection was closed, the remaining idle connections may be closed
             // too.
@@ -176,7 +178,7 @@ impl<C: Connector> Shared<C> {
         let left = give_up.saturating_duration_since(Instant::now());
         if left.is_zero() {
             // The caller may have received its error, and a release may follow.
-            self.lane(borrowed.lane).put_back(borrowed.link);
+            self.lane(borrowed.lane).put_back(borrowed.connection);
             return Some(Err(RunError::late()));
         }
         let reply = async {
@@ -189,7 +191,7 @@ impl<C: Connector> Shared<C> {
         let reply = timeout(self.limit.max(left), reply).await;
         let reply = reply.unwrap_or_else(|elapsed| Err(RunError::no_reply(elapsed)));
         if !reply.as_ref().is_err_and(|error| error.failure() == Failure::Unknown) {
-            self.lane(borrowed.lane).put_back(borrowed.link);
+            self.lane(borrowed.lane).put_back(borrowed.connection);
             self.close_idle_later();
         }
         Some(reply)
@@ -225,7 +227,7 @@ struct Attempt<C: Connector> {
     shared: Arc<Shared<C>>,
     urgency: Urgency,
     /// The result, or `None` if the attempt's runtime shuts down.
-    connected: Option<Result<C::Link, RunError>>,
+    connected: Option<Result<Connection<C::Link>, RunError>>,
 }
 
 impl<C: Connector> Drop for Attempt<C> {

@@ -6,8 +6,10 @@
 mod access;
 mod attack;
 pub(crate) mod failures;
+mod limits;
 pub(crate) mod membership;
 mod recovery;
+mod runtimes;
 
 use std::time::Duration;
 

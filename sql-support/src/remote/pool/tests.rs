@@ -1,6 +1,7 @@
 use std::future::pending;
 
 use futures_util::future::join_all;
+use tokio::runtime::Builder;
 use tokio::task::yield_now;
 
 use super::*;
@@ -138,7 +139,7 @@ async fn acquisitions_that_hang_keep_no_connection_from_a_renewal() {
 async fn a_reply_that_is_missing_closes_the_idle_connections_of_its_lane() {
     let pool = Server::that_hangs().pool(3);
     for lane in [&pool.0.asks, &pool.0.asks, &pool.0.asks, &pool.0.renews] {
-        lane.put_back(Server::that_hangs());
+        lane.put_back(Connection::new(Server::that_hangs()));
     }
 
     let reply = pool.execute(&call("acquire")).await;
@@ -259,4 +260,20 @@ async fn connections_that_nobody_uses_are_closed() {
     assert_eq!((pool.0.asks.idle(), server.attempts()), (1, 4));
     sleep(2 * IDLE).await;
     assert_eq!(pool.0.asks.idle(), 0);
+}
+
+#[test]
+fn a_runtime_uses_connections_of_other_runtimes_only_if_it_gets_none() {
+    let runtime = || Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    for (server, opened) in [(Server::that_replies(), 2), (Server::with_free_connections(1), 1)] {
+        let (pool, runtimes) = (server.pool(4), [runtime(), runtime()]);
+
+        for _ in 0..3 {
+            for runtime in &runtimes {
+                runtime.block_on(pool.execute(&call("any"))).unwrap();
+            }
+        }
+
+        assert_eq!((pool.0.asks.idle(), server.texts().len()), (opened, 6));
+    }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::LockKey;
+use leasehold_core::observe::count_poll;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
@@ -22,13 +23,21 @@ const SHORT_PAUSE: Duration = Duration::from_millis(5);
 /// lease by then probably keeps the lease for a while.
 const HURRY: Duration = Duration::from_secs(1);
 
-/// The shortest pause of the first claim in a queue after [`HURRY`]. The pauses of later claims are
-/// multiples, because a later claim only has to notice that claims ahead of it have left.
+/// The shortest pause of the first claim in a queue after [`HURRY`]. Multiples of this pause are the
+/// longest pauses of later claims, which may become the first claim at any time.
 const PAUSE: Duration = Duration::from_millis(25);
+
+/// The pause of a later claim for each claim ahead of it, after a change of the queue. The other claims
+/// may hold the lock only for a moment, and the key would be idle until the claim notices its grant.
+const PAUSE_PER_CLAIM: Duration = Duration::from_millis(2);
 
 /// After [`HURRY`], a pause of the first claim is this fraction of its wait, so that many waiters
 /// do not load an idle database.
 const FRACTION: u32 = 40;
+
+/// A pause of a later claim is this fraction of the time since the queue changed. The queue probably
+/// changes at a similar rate, so a claim notices a change soon.
+const LATER_FRACTION: u32 = 2;
 
 /// The longest pause, which is also the pause after an error.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
@@ -55,8 +64,10 @@ impl Pauses {
         }
         self.count += 1;
         if ahead > 0 {
-            let position = u32::try_from(ahead).map_or(u32::MAX, |ahead| ahead.saturating_add(1));
-            return PAUSE.saturating_mul(position).min(LONGEST_PAUSE);
+            let ahead = u32::try_from(ahead).unwrap_or(u32::MAX);
+            let longest = PAUSE.saturating_mul(ahead.saturating_add(1)).min(LONGEST_PAUSE);
+            let shortest = PAUSE_PER_CLAIM.saturating_mul(ahead).min(longest);
+            return (self.since.elapsed() / LATER_FRACTION).clamp(shortest, longest);
         }
         match FIRST_PAUSES.get(self.count - 1) {
             Some(pause) => Duration::from_millis(*pause),
@@ -82,7 +93,10 @@ impl<D: Database> Backend<D> {
                     return;
                 }
                 let state = match backend.opened().await {
-                    Ok(database) => database.read(&key).await,
+                    Ok(database) => {
+                        count_poll(D::NAME);
+                        database.read(&key).await
+                    }
                     Err(error) => Err(error),
                 };
                 pause = match state.map(|(state, _)| (state.ahead_of(&tag), state.needs_document()))
@@ -119,13 +133,33 @@ mod tests {
         assert_eq!(pauses.next(0), LONGEST_PAUSE);
     }
 
-    #[tokio::test]
-    async fn later_claims_poll_less_often_until_they_are_first() {
-        let mut pauses = Pauses::new();
+    #[tokio::test(start_paused = true)]
+    async fn later_claims_notice_soon_that_they_are_first() {
+        for (step, polls) in [(MS(2), 1..=12), (MS(20), 1..=30), (MS(1_000), 40..=140)] {
+            let (mut pauses, start, mut count) = (Pauses::new(), Instant::now(), 0);
+            // Each claim ahead holds the lock for `step`.
+            let ahead = || 8_u128.saturating_sub(start.elapsed().as_millis() / step.as_millis());
+            while let ahead @ 1.. = ahead() {
+                sleep(pauses.next(ahead.try_into().unwrap())).await;
+                count += 1;
+            }
 
-        let later = [1, 2, 8, 9, usize::MAX].map(|ahead| pauses.next(ahead));
+            let late = start.elapsed() - 8 * step;
+            assert!(late <= step.clamp(MS(1), 2 * PAUSE), "{late:?} late, with a step of {step:?}");
+            assert!(polls.contains(&count), "{count} polls, with a step of {step:?}");
+        }
+    }
 
-        assert_eq!(later, [50, 75, 225, 250, 250].map(MS));
-        assert_eq!(pauses.next(0), MS(1));
+    #[tokio::test(start_paused = true)]
+    async fn the_pauses_of_later_claims_are_limited() {
+        let mut limits = Vec::new();
+        for ahead in [1, 2, 8, 9, usize::MAX] {
+            let mut pauses = Pauses::new();
+            pauses.next(ahead);
+            sleep(MS(10_000)).await;
+            limits.push(pauses.next(ahead));
+        }
+
+        assert_eq!(limits, [50, 75, 225, 250, 250].map(MS));
     }
 }
