@@ -9,6 +9,7 @@ mod log;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod point;
+mod polls;
 
 pub use event::{
     Acquired, AskedKind, Forced, GrantPath, HandedOver, LongHold, LongWait, Lost, Refusal, Refused,
@@ -17,6 +18,7 @@ pub use event::{
 };
 #[cfg(feature = "metrics")]
 pub use metrics::{MetricKind, MetricSpec, Metrics};
+pub use polls::count_poll;
 
 pub(crate) use call::Call;
 pub(crate) use event::Event;

@@ -160,6 +160,14 @@ const STORE_UP: MetricSpec = MetricSpec {
     )
 };
 
+pub(super) const POLLS: MetricSpec = MetricSpec {
+    per_key: false,
+    ..counter_of_locks(
+        "leasehold_polls_total",
+        &["store"],
+        "Reads of keys that waiting calls are queued for",
+    )
+};
 const QUEUED_REQUESTS: MetricSpec = MetricSpec {
     per_key: false,
     ..gauge_of_locks(
@@ -227,6 +235,7 @@ impl Metrics {
         FORCED,
         STORE_ERRORS,
         STORE_UP,
+        POLLS,
         QUEUED_REQUESTS,
         BATCHES,
         QUEUE_DURATION,
@@ -334,7 +343,9 @@ impl Metrics {
 impl Observer for Metrics {
     fn on_start(&self, store: &'static str) {
         let of_store = [Label::from_static_parts("store", store)];
-        counter!(BATCHES.name, of_store.to_vec()).increment(0);
+        for metric in [POLLS, BATCHES] {
+            counter!(metric.name, of_store.to_vec()).increment(0);
+        }
         for (operation, error) in REQUESTS.iter().flat_map(|it| ERRORS.map(|error| (it, error))) {
             let mut labels = of_store.to_vec();
             labels.push(Label::from_static_parts("operation", operation));

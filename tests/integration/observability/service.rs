@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use leasehold::LockClient;
 use leasehold::memory::MemoryBackend;
 use leasehold::observe::Metrics;
+use leasehold_testbed::{MariaDb, patiently, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -93,6 +94,35 @@ async fn shows_the_queue_and_the_batches() {
     assert_shown("queued_requests", 0);
     assert_shown("batches_total", 1);
     assert_shown("queue_duration_seconds_count", 2);
+}
+
+#[tokio::test]
+async fn shows_the_polls_of_waiting_calls() {
+    let recorder = example::prometheus().unwrap().build_recorder();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let polls = || -> u32 {
+        let page = recorder.handle().render();
+        let count = page.lines().find_map(|line| {
+            line.strip_prefix("leasehold_polls_total{store=\"mysql\"} ")?.parse().ok()
+        });
+        count.unwrap_or(0)
+    };
+    let server = MariaDb::start().await;
+    let url = patiently(&server.url());
+    let holder = leasehold::connect(&url).await.unwrap();
+    let waiter = leasehold::connect(&url).await.unwrap();
+    let held = holder.mutex("job").unwrap().lock().await.unwrap();
+    assert_eq!(polls(), 0);
+
+    let mutex = waiter.mutex("job").unwrap();
+    let waiting = tokio::spawn(async move { mutex.lock().await.unwrap().release().await });
+    until("the waiter has polled", async || polls() >= 3).await;
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap();
+
+    let after = polls();
+    holder.mutex("job").unwrap().lock().await.unwrap().release().await.unwrap();
+    assert_eq!(polls(), after);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::LockKey;
+use leasehold_core::observe::count_poll;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
@@ -92,7 +93,10 @@ impl<D: Database> Backend<D> {
                     return;
                 }
                 let state = match backend.opened().await {
-                    Ok(database) => database.read(&key).await,
+                    Ok(database) => {
+                        count_poll(D::NAME);
+                        database.read(&key).await
+                    }
                     Err(error) => Err(error),
                 };
                 pause = match state.map(|(state, _)| (state.ahead_of(&tag), state.needs_document()))
