@@ -63,6 +63,7 @@ impl Driver for Postgres {
         let clock = settings.clock.as_ref().map(|query| format!("({query})"));
         let table = KeyTable::new(layout, clock.as_deref());
         let table = if survey.has_all_characters { table } else { table.with_escaped_texts() };
+        let table = if settings.lazy_releases { table.with_lazy_releases() } else { table };
         let (listener, news) = match connector {
             Some(connector) if settings.push && hears(&connector, settings.timeout).await => {
                 let listen = statements.listen();

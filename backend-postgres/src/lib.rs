@@ -98,6 +98,7 @@ pub type PostgresBackend = leasehold_sql_support::Backend<leasehold_sql_support:
 /// | --- | --- |
 /// | `prefix`, `schema`, `timeout-ms`, `connections` | see the methods with these names |
 /// | `push=off` | see [`without_push`](leasehold_sql_support::remote::Config::without_push) |
+/// | `release=lazy` | see [`with_lazy_releases`](leasehold_sql_support::remote::Config::with_lazy_releases) |
 /// | `tables=exist` | see [`without_creating_tables`](leasehold_sql_support::remote::Config::without_creating_tables) |
 /// | `sslmode` | `disable` (the default), `require`, `verify-ca` or `verify-full`. The last three modes require a server certificate with the server's name |
 /// | `sslrootcert` | the PEM file of the certificate authority, if the system does not trust the authority |

@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn urls_say_everything() {
         let url = "postgresql://locker:S3CR3T@a.example:7000,b.example/app\
-                   ?target_session_attrs=read-write&prefix=app_&schema=locks&timeout-ms=250&connections=7&push=off&tables=exist";
+                   ?target_session_attrs=read-write&prefix=app_&schema=locks&timeout-ms=250&connections=7&push=off&release=lazy&tables=exist";
         let mut settings = Settings::new(PostgresConfig::DEFAULT_TIMEOUT);
         let servers = Servers::from_url(url, &mut settings).unwrap();
 
@@ -207,7 +207,7 @@ mod tests {
         assert!(shown.contains("a.example") && shown.contains("7000"), "{shown}");
         assert_eq!(servers.address(), "a.example:7000, b.example:5432");
         assert_eq!((settings.timeout, settings.connections), (Duration::from_millis(250), 7));
-        assert!(!settings.push && !settings.create_tables);
+        assert!(!settings.push && settings.lazy_releases && !settings.create_tables);
         assert_eq!(settings.layout, Layout::new("app_").unwrap().in_schema("locks").unwrap());
         assert_eq!(servers.options.get_password(), Some(&b"S3CR3T"[..]));
         assert_eq!(servers.options.get_dbname(), Some("app"));

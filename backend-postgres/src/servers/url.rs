@@ -24,6 +24,9 @@ impl Servers {
         if let Some(push) = options.choice("push", [("on", true), ("off", false)])? {
             settings.push = push;
         }
+        if let Some(lazy) = options.choice("release", [("durable", false), ("lazy", true)])? {
+            settings.lazy_releases = lazy;
+        }
         // `prefer` and `allow` are rejected, because an attacker in the network could then disable
         // TLS.
         let modes =

@@ -348,6 +348,51 @@ async fn server_that_does_not_wait_for_the_disk_loses_its_configuration_when_it_
     assert_eq!(found.configuration(), None);
 }
 
+/// Starts a server that writes its log only if a transaction waits for it.
+async fn with_lazy_log() -> Postgres {
+    PostgresOptions::new().set("wal_writer_delay", "10s").start().await
+}
+
+#[tokio::test]
+async fn only_a_lazy_release_may_be_lost_in_a_crash() {
+    for (parameters, is_lost) in [("", false), ("?release=lazy", true)] {
+        let mut postgres = with_lazy_log().await;
+        let backend = connect(&format!("{}{parameters}", postgres.url())).await;
+        let held = lease("job");
+        assert!(acquire(&backend, &held).await.unwrap());
+
+        assert_eq!(backend.release(&held).await.unwrap(), Release::Released);
+        postgres.restart().await;
+
+        let inspection = connect(&postgres.url()).await.inspect(held.key()).await.unwrap();
+        assert_eq!(inspection.is_held(), is_lost, "{parameters}");
+    }
+}
+
+#[tokio::test]
+async fn a_grant_after_a_lazy_release_survives_a_crash() {
+    let mut postgres = with_lazy_log().await;
+    let url = format!("{}?release=lazy", postgres.url());
+    let backend = connect(&url).await;
+    let [first, second, waits] = [(); 3].map(|()| lease("job"));
+    assert!(acquire(&backend, &first).await.unwrap());
+
+    assert_eq!(backend.release(&first).await.unwrap(), Release::Released);
+    assert!(acquire(&backend, &second).await.unwrap());
+    postgres.restart().await;
+
+    let backend = connect(&url).await;
+    assert_eq!(backend.renew(&second).await.unwrap(), Renewal::Renewed);
+    let waiting = Claim::new(waits).with_patience(Patience::Queues(TTL));
+    assert!(matches!(backend.acquire(&waiting).await.unwrap(), Attempt::Held(_)));
+
+    assert_eq!(backend.release(&second).await.unwrap(), Release::Released);
+    postgres.restart().await;
+
+    let attempt = connect(&url).await.acquire(&waiting).await.unwrap();
+    assert!(matches!(attempt, Attempt::Granted(_)), "{attempt:?}");
+}
+
 #[tokio::test]
 async fn only_waiters_are_told() {
     let postgres = Postgres::start().await;

@@ -68,6 +68,13 @@ impl KeyTable {
         self
     }
 
+    /// Lets the release of a lease without waiters commit without waiting for the disk.
+    #[must_use]
+    pub fn with_lazy_releases(mut self) -> Self {
+        self.statements = self.statements.with_lazy_releases();
+        self
+    }
+
     /// Escapes all characters outside ASCII, for a database whose encoding may lack these characters.
     #[must_use]
     pub fn with_escaped_texts(mut self) -> Self {

@@ -42,8 +42,8 @@ pub struct RowStatements {
     acquire_all: Arc<Template>,
     acquire_any: [Arc<Template>; 2],
     raise: Arc<Template>,
-    release: Arc<Template>,
-    release_all: Arc<Template>,
+    release: [Arc<Template>; 2],
+    release_all: [Arc<Template>; 2],
     renew: Arc<Template>,
     read: Arc<Template>,
     create: Arc<Template>,
@@ -56,6 +56,8 @@ pub struct RowStatements {
     join: Arc<Template>,
     is_member: Arc<Template>,
     channel: String,
+    /// Whether the commit of a release does not wait for the disk.
+    has_lazy_releases: bool,
 }
 
 impl RowStatements {
@@ -83,13 +85,15 @@ impl RowStatements {
         let with_condition = |text: &str| {
             ["", IS_MEMBER].map(|condition| template(&text.replace("$AND_MEMBER", condition)))
         };
+        let with_laziness =
+            |text: &str| ["", LAZILY].map(|lazily| template(&[text, lazily].concat()));
         Self {
             acquire: with_condition(ACQUIRE),
             acquire_all: template(ACQUIRE_ALL),
             acquire_any: with_condition(ACQUIRE_ANY),
             raise: template(RAISE),
-            release: template(RELEASE),
-            release_all: template(RELEASE_ALL),
+            release: with_laziness(RELEASE),
+            release_all: with_laziness(RELEASE_ALL),
             renew: template(RENEW),
             read: template(READ),
             create: template(CREATE),
@@ -102,7 +106,16 @@ impl RowStatements {
             join: complete(JOIN),
             is_member: template(&["SELECT WHERE true", IS_MEMBER].concat()),
             channel: format!("{}news", layout.prefix()),
+            has_lazy_releases: false,
         }
+    }
+
+    /// Lets [`release`](Self::release) and [`release_all`](Self::release_all) commit without waiting for
+    /// the disk or for replicas.
+    #[must_use]
+    pub fn with_lazy_releases(mut self) -> Self {
+        self.has_lazy_releases = true;
+        self
     }
 
     /// Grants the key to the claim if the row of this generation has expired, or belongs to the lease
@@ -150,7 +163,7 @@ impl RowStatements {
     pub fn release(&self, key: &str, generation: i64, tag: Uuid) -> Call {
         let values =
             vec![("key", key.into()), ("generation", generation.into()), ("tag", tag.into())];
-        Call::new(&self.release, values)
+        Call::new(&self.release[usize::from(self.has_lazy_releases)], values)
     }
 
     /// Releases leases in the simple state, which are given by key, generation and tag. Returns the tag
@@ -162,7 +175,7 @@ impl RowStatements {
             ("generations", Value::Ints(leases.iter().map(|lease| Some(lease.1)).collect())),
             ("tags", Value::Uuids(leases.iter().map(|lease| Some(lease.2)).collect())),
         ];
-        Call::new(&self.release_all, values)
+        Call::new(&self.release_all[usize::from(self.has_lazy_releases)], values)
     }
 
     /// Renews leases in the simple state. Returns the tags of the leases that it has renewed. Skips
@@ -373,6 +386,10 @@ const RELEASE_ALL: &str = "WITH mine AS (
 UPDATE {key} AS k SET tag = NULL, ends = -k.ends FROM mine
 WHERE k.key = mine.key AND k.generation = mine.generation AND k.tag = mine.tag AND NOT k.moved
 RETURNING mine.tag, -k.ends > $CLOCK";
+
+/// Applies to the commit of this statement only. The next grant of the key waits until the release is on
+/// the disk, because the log is written in order.
+const LAZILY: &str = ", set_config('synchronous_commit', 'off', true)";
 
 /// A renewal of many leases must not wait for one of them, so it skips locked rows. The rows are
 /// locked in the order of their keys, as by all statements on several rows.

@@ -133,6 +133,21 @@ impl<D: Driver> Config<D> {
         self
     }
 
+    /// Does not let the release of a lock wait for the disk or for replicas, unless a client waits for
+    /// the lock.
+    ///
+    /// If the server crashes within a second after the release, the release may be lost, and the lock
+    /// then stays locked until its TTL has passed. Grants and renewals still wait for the disk, and
+    /// tokens stay strict.
+    #[must_use]
+    pub fn with_lazy_releases(mut self) -> Self
+    where
+        D: Hears,
+    {
+        self.settings.lazy_releases = true;
+        self
+    }
+
     /// Disables creating tables. An administrator must have run the statements of
     /// [`migration`](Self::migration).
     #[must_use]

@@ -60,9 +60,11 @@ pub trait Driver: Send + Sync + Sized + 'static {
     fn close(&self) {}
 }
 
-/// A driver whose server sends notifications about changes.
+/// A driver whose server sends notifications about changes, and can commit a single transaction
+/// without waiting for the disk.
 ///
-/// [`Config::without_push`](super::Config::without_push) is available for these drivers.
+/// [`Config::without_push`](super::Config::without_push) and
+/// [`Config::with_lazy_releases`](super::Config::with_lazy_releases) are available for these drivers.
 pub trait Hears: Driver {}
 
 /// A database that is ready for use.

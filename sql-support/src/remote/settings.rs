@@ -22,6 +22,9 @@ pub struct Settings {
     /// Whether the client listens for changes by other clients, if the database supports
     /// notifications.
     pub push: bool,
+    /// Whether the release of a lease without waiters does not wait for the disk, if the database
+    /// supports this for single transactions.
+    pub lazy_releases: bool,
     /// Whether missing tables are created.
     pub create_tables: bool,
     /// A query that returns the current time in microseconds, and is used instead of the database's
@@ -41,6 +44,7 @@ impl Settings {
             timeout,
             connections: DEFAULT_CONNECTIONS,
             push: true,
+            lazy_releases: false,
             create_tables: true,
             clock: None,
         }
