@@ -9,6 +9,7 @@ mod log;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod point;
+mod polls;
 
 pub use event::{
     Acquired, AskedKind, Forced, GrantPath, HandedOver, LongHold, LongWait, Lost, Refusal, Refused,
@@ -17,6 +18,7 @@ pub use event::{
 };
 #[cfg(feature = "metrics")]
 pub use metrics::{MetricKind, MetricSpec, Metrics};
+pub use polls::count_poll;
 
 pub(crate) use call::Call;
 pub(crate) use event::Event;
@@ -24,21 +26,6 @@ pub(crate) use log::{hold_span, release_span, renew_span};
 #[cfg(feature = "metrics")]
 pub(crate) use metrics::QueueMetrics;
 pub(crate) use point::{Events, Settings};
-
-/// Counts a read of a key for which a call of this process is queued, in the metric
-/// `leasehold_polls_total`. Has no effect without the Cargo feature `metrics`.
-///
-/// A backend calls this function if its store does not notify waiters. `store` is the name of the
-/// store in [`Capabilities`](crate::backend::Capabilities).
-///
-/// ```
-/// leasehold_core::observe::count_poll("mysql");
-/// ```
-#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "only metrics count polls"))]
-pub fn count_poll(store: &'static str) {
-    #[cfg(feature = "metrics")]
-    metrics::count_poll(store);
-}
 
 /// Receives the events of all locks of a client. To add an observer to a client, use
 /// [`Builder::observer`](crate::Builder::observer).

@@ -160,7 +160,7 @@ const STORE_UP: MetricSpec = MetricSpec {
     )
 };
 
-const POLLS: MetricSpec = MetricSpec {
+pub(super) const POLLS: MetricSpec = MetricSpec {
     per_key: false,
     ..counter_of_locks(
         "leasehold_polls_total",
@@ -444,11 +444,6 @@ impl Observer for Metrics {
         let up = matches!(change, StoreChange::Up { .. });
         gauge!(STORE_UP.name, "store" => *store).set(if up { 1.0 } else { 0.0 });
     }
-}
-
-/// Counts a read in the recorder that is currently installed.
-pub(super) fn count_poll(store: &'static str) {
-    counter!(POLLS.name, "store" => store).increment(1);
 }
 
 /// The metrics of the queue in front of a store. Queues with the same store label share them.
