@@ -69,11 +69,6 @@ struct Seen {
     ahead: usize,
 }
 
-impl Seen {
-    /// The state of a row that this version cannot read. The row is read again after a change.
-    const UNREADABLE: Self = Self { holders: 0, ends: i64::MAX, ahead: usize::MAX };
-}
-
 /// Returns the maximum polling interval while there are watches of this type.
 pub(crate) fn longest_interval(concerns: Concerns) -> Duration {
     2 * interval(concerns)
@@ -208,9 +203,10 @@ impl Poller {
     fn poll_key(&mut self, key: &LockKey, tables: &Tables, clock: Clock) -> Result<(), Stop> {
         let mut state = tables.read(key, clock)?;
         state.woken().iter().for_each(|tag| self.news.call(tag));
+        let ends = state.row().map_or(i64::MAX, |row| row.ends);
         let Ok(entry) = state.entry() else {
-            // Waiters retry on their own if this version cannot read the row.
-            self.seen.insert(key.clone(), Seen::UNREADABLE);
+            // This version cannot read the row before the row has expired. Waiters retry on their own.
+            self.seen.insert(key.clone(), Seen { holders: 0, ends, ahead: usize::MAX });
             return Ok(());
         };
         // A release may have handed over the key to a claim that still waits.

@@ -155,14 +155,8 @@ impl Worker {
             *unpoisoned(&slot) = Some(thread.with_store(until, |store, _| work(store, until))?);
             Ok(())
         };
-        match self.queue(Urgency::Asks, Work::Other(Box::new(work)))?.await {
-            Ok(()) => Ok(taken(&reply)),
-            // Reading and opening the file can be repeated.
-            Err(error) if error.kind() == ErrorKind::Indeterminate => {
-                Err(Failure::NotApplied.because("the file did not respond in time", error))
-            }
-            Err(error) => Err(error),
-        }
+        self.queue(Urgency::Asks, Work::Other(Box::new(work)))?.await.map_err(harmless)?;
+        Ok(taken(&reply))
     }
 
     /// Runs `work` on the caller's thread, if the thread is idle and the file is open and not busy.
@@ -245,6 +239,15 @@ impl Worker {
             // The result does not matter, because nothing is left to report.
             drop(closed.await);
         }
+    }
+}
+
+/// Converts an error of opening or reading the file, which can be repeated.
+fn harmless(error: Error) -> Error {
+    if error.kind() == ErrorKind::Indeterminate {
+        Failure::NotApplied.because("the file did not respond in time", error)
+    } else {
+        error
     }
 }
 
@@ -395,7 +398,8 @@ impl Thread {
         let mut store = match take_store(&mut slot, &mut self.poller) {
             Some(store) => store,
             None => {
-                let store = Store::open(&self.config, self.poller.news(), until)?;
+                let opened = Store::open(&self.config, self.poller.news(), until);
+                let store = opened.map_err(harmless)?;
                 self.poller.forget();
                 self.poller.poll(&store, until)?;
                 store

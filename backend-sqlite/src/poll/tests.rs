@@ -14,13 +14,18 @@ struct Scene {
 }
 
 impl Scene {
-    fn new() -> Self {
+    /// The row of the key expires at `ends`.
+    fn new(ends: i64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = SqliteConfig::new(folder.path().join("locks.db")).unwrap();
         let mut store = Store::open(&config, &News::new(), Instant::now()).unwrap();
-        let row = "INSERT INTO leasehold_key (key, token, spare, ends, document) \
-                   VALUES ('job', 1, 0, 9e18, '{\"v\":2}')";
-        store.write(Instant::now(), |tables, _| Ok(tables.connection.execute_batch(row)?)).unwrap();
+        let row = format!(
+            "INSERT INTO leasehold_key (key, token, spare, ends, document) \
+             VALUES ('job', 1, 0, {ends}, '{{\"v\":2}}')"
+        );
+        store
+            .write(Instant::now(), |tables, _| Ok(tables.connection.execute_batch(&row)?))
+            .unwrap();
         let keys = HashSet::from([LockKey::new("job").unwrap()]);
         Self { _folder: folder, store, poller: Poller::new(News::new()), keys }
     }
@@ -35,15 +40,23 @@ impl Scene {
 
 #[test]
 fn a_key_that_cannot_be_read_is_read_only_once() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::new(i64::MAX);
     assert_eq!(scene.poll(), 1);
 
     assert_eq!(scene.poll(), 0);
 }
 
 #[test]
+fn a_key_that_cannot_be_read_is_read_again_when_it_has_expired() {
+    let mut scene = Scene::new(1);
+    scene.poll();
+
+    assert_eq!(scene.poll(), 1);
+}
+
+#[test]
 fn a_key_that_cannot_be_read_does_not_shorten_the_pause() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::new(i64::MAX);
 
     scene.poll();
 
