@@ -338,10 +338,11 @@ const RELEASE: &str =
     "UPDATE {key} SET ends = IF(LAST_INSERT_ID(IF(ends > $CLOCK, 1, 2)), -ends, -ends), tag = NULL
 WHERE `key` = :key AND tag = :tag";
 
-/// The rows are locked in the order of their keys. All of them are locked, because a row with a document
-/// could otherwise return to the simple state before the second statement, which would release a lease
-/// that the first statement has not returned.
-const RELEASE_ALL: &str = "SELECT HEX(tag), ends > $CLOCK FROM {key} FORCE INDEX (PRIMARY) WHERE `key` IN ($KEYS) FOR UPDATE;
+/// The rows are locked in the order of their keys. Rows with a document are locked too. Otherwise, such a
+/// row could return to the simple state before the second statement, which would then release a lease that
+/// the first statement has not returned.
+const RELEASE_ALL: &str = "SELECT HEX(tag), ends > $CLOCK FROM {key} FORCE INDEX (PRIMARY) WHERE `key` IN ($KEYS)
+AND (tag IS NULL OR (`key`, tag) IN ($LEASES)) FOR UPDATE;
 UPDATE {key} FORCE INDEX (PRIMARY) SET ends = -ends, tag = NULL WHERE `key` IN ($KEYS) AND (`key`, tag) IN ($LEASES)";
 
 const GRANTED: &str = "SELECT HEX(tag), token, spare FROM {key} FORCE INDEX (PRIMARY)
