@@ -125,8 +125,8 @@ impl Book {
         book.0.entry(key.clone()).or_default().told = Some(Reading { min_token: 0, ..row });
     }
 
-    /// Returns the row that a waiter has sent last, even if the waiter sent it to an earlier holder.
-    pub(super) fn told(&self, key: &LockKey) -> Option<Reading> {
+    /// Takes the row that a waiter has sent last, even if the waiter sent it to an earlier holder.
+    pub(super) fn take_told(&self, key: &LockKey) -> Option<Reading> {
         self.0.lock().expect("no caller panics").0.get_mut(key)?.told.take()
     }
 

@@ -331,12 +331,14 @@ impl Caller {
     /// Releases a lease, transfers the key to the first waiter, and returns whether the lease was there.
     async fn release(&self, lease: &Lease) -> bool {
         let (key, tag) = (lease.key(), Tag::of(&lease.id()));
-        let known = self.book.told(key);
-        while known.is_none() {
-            match self.table.release_simple(&*self.run, &[(key.as_str(), tag.id)]).await {
-                Ok(released) if released[0].is_some() => return true,
-                Ok(_) => break,
-                Err(error) => expect_conflict(&error),
+        let known = self.book.take_told(key);
+        if known.is_none() {
+            loop {
+                match self.table.release_simple(&*self.run, &[(key.as_str(), tag.id)]).await {
+                    Ok(released) if released[0].is_some() => return true,
+                    Ok(_) => break,
+                    Err(error) => expect_conflict(&error),
+                }
             }
         }
         let release = |states: &mut [State], clock: Clock| {
