@@ -9,6 +9,8 @@
 mod database;
 
 mod connector;
+mod continued;
+mod per_runtime;
 mod pool;
 mod purge;
 mod run;

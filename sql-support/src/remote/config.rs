@@ -110,7 +110,8 @@ impl<D: Driver> Config<D> {
     ///
     /// In addition, the client opens one connection for renewals and one for releases. If the
     /// database supports notifications, the client opens an additional connection for as long as a
-    /// lock is held or waited for.
+    /// lock is held or waited for. If several tokio runtimes share the client, each runtime opens its
+    /// own connections for acquisitions, renewals and releases.
     ///
     /// # Errors
     ///

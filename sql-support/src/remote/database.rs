@@ -6,20 +6,22 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::backend::{Fencing, Finding, JoinRequest, MemberStatus, StoreId, check_io};
-use leasehold_core::batch::{Batcher, InOrder};
+use leasehold_core::batch::{Alone, Batcher, InOrder, SendBatch};
 use leasehold_core::{Error, LockKey};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::call::Call;
+use crate::failure::Failure;
 use crate::news::News;
 use crate::remote::config::Source;
-use crate::remote::pool::turn;
+use crate::remote::continued::Continued;
+use crate::remote::per_runtime::PerRuntime;
 use crate::remote::purge::Purge;
 use crate::remote::runner::Runner;
 use crate::remote::table::nonsense;
-use crate::remote::together::{Acquisitions, Parts, Releases, batcher};
+use crate::remote::together::{Acquirer, Acquisitions, Parts, Releases, batcher};
 use crate::remote::{
     Config, Connections, Driver, Execute, Opened, Pool, Reply, Rows, RunError, Theirs, Urgency,
 };
@@ -78,13 +80,11 @@ impl<D: Driver> Database for Remote<D> {
         let opened = D::open(&opening, connector, &settings).await?;
         let Opened { driver, table, fencing, news } = opened;
         let runner = Runner { connections, table, timeout };
-        let [turns, release_turns] = turns.map(|turns| Arc::new(Semaphore::new(turns)));
-        let acquisitions = Acquisitions {
-            runner: runner.clone(),
-            turns,
-            in_order: InOrder::new(),
-            purge: Purge::new(),
-        };
+        let [turns, release_turns] =
+            turns.map(|turns| PerRuntime::new(move || Semaphore::new(turns)));
+        let (in_order, purge) = (Arc::new(InOrder::new()), Purge::new());
+        let acquirer = Acquirer { runner: runner.clone(), in_order, purge };
+        let acquisitions = Acquisitions { acquirer, turns };
         let releases = Releases { runner: runner.clone(), turns: release_turns };
         Ok(Self {
             driver,
@@ -105,11 +105,31 @@ impl<D: Driver> Database for Remote<D> {
     }
 
     async fn acquire_free(&self, claim: &Acquire) -> Result<Option<Granted>, Error> {
+        if let Some((_alone, turn)) = self.alone(&self.acquisitions) {
+            let acquirer = self.acquisitions.sender().acquirer.clone();
+            let acquisition = acquirer.acquire_alone(claim.clone());
+            let acquisition = async move {
+                let _turn = turn;
+                acquisition.await
+            };
+            // If the caller leaves, a release still has to wait for the end of the acquisition.
+            return Continued::new(acquisition).await;
+        }
         self.acquisitions.submit(claim.clone())?.reply().await?
     }
 
     async fn release_simple(&self, lease: &Named) -> Result<Option<bool>, Error> {
         self.wait_for_acquisitions(&[lease.tag.id]).await?;
+        if let Some((_alone, _turn)) = self.alone(&self.releases) {
+            // The release follows the acquisition, so both can use the same connection.
+            let running = self.runner.within_limit(Urgency::Asks);
+            let leases = [(lease.key.as_str(), lease.tag.id)];
+            match self.runner.table.release_simple(&running, &leases).await {
+                // Other connections may still work.
+                Err(error) if error.failure() == Failure::NotApplied => {}
+                released => return Ok(released?.pop().expect("one reply for each")),
+            }
+        }
         self.releases.submit(lease.clone())?.reply().await?
     }
 
@@ -144,8 +164,9 @@ impl<D: Driver> Database for Remote<D> {
             };
             return running.change(&change, known, step).await;
         }
-        let Acquisitions { turns, in_order, purge, .. } = self.acquisitions.sender();
-        let turn = turn(turns, self.runner.timeout).await?;
+        let Acquisitions { turns, acquirer: Acquirer { in_order, purge, .. } } =
+            self.acquisitions.sender();
+        let turn = turns.turn(self.runner.timeout).await?;
         let (leases, purge) = (change.leases.clone(), purge.clone());
         let acquisition = async move {
             let _turn = turn;
@@ -202,20 +223,40 @@ impl<D: Driver> Database for Remote<D> {
 
     async fn close(&self) {
         self.driver.close();
-        self.acquisitions.sender().turns.close();
-        self.releases.sender().turns.close();
+        for turns in [&self.acquisitions.sender().turns, &self.releases.sender().turns] {
+            turns.close().iter().for_each(|turns| turns.close());
+        }
         self.runner.connections.close().await;
     }
 }
 
 impl<D: Driver> Remote<D> {
+    /// Registers a caller that sends its request without a batch, which is faster if no other request is
+    /// in progress. Returns `None` if the caller must submit its request.
+    ///
+    /// A caller that is not polled keeps its connection for acquisitions. At least one of these
+    /// connections is therefore left to the batches.
+    fn alone<'a, S: SendBatch>(
+        &self,
+        batcher: &'a Batcher<S>,
+    ) -> Option<(Alone<'a, S>, OwnedSemaphorePermit)> {
+        if !self.acquisitions.is_idle() || !self.releases.is_idle() {
+            return None;
+        }
+        let alone = batcher.alone()?;
+        let turns = self.acquisitions.sender().turns.current().ok()?;
+        let mut turns = turns.try_acquire_many_owned(2).ok()?;
+        Some((alone, turns.split(1)?))
+    }
+
     /// Waits until no acquisition of these leases is running, because a release uses a different
     /// connection.
     async fn wait_for_acquisitions(&self, leases: &[Uuid]) -> Result<(), Error> {
         let give_up = Instant::now() + self.runner.timeout;
         for lease in leases {
             let left = give_up.saturating_duration_since(Instant::now());
-            self.acquisitions.sender().in_order.wait_for_acquisitions(lease, left).await?;
+            let in_order = &self.acquisitions.sender().acquirer.in_order;
+            in_order.wait_for_acquisitions(lease, left).await?;
         }
         Ok(())
     }

@@ -1,6 +1,5 @@
 //! The connections that Leasehold opens.
 
-mod continued;
 mod lane;
 #[cfg(test)]
 mod tests;
@@ -12,27 +11,34 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::backend::unpoisoned;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::call::Call;
 use crate::failure::Failure;
+use crate::remote::continued::Continued;
+use crate::remote::per_runtime::{PerRuntime, turn};
 use crate::remote::{Connections, Connector, Execute, Link, Reply, RunError, Urgency};
-use continued::Continued;
-use lane::{Connection, IDLE, Lane, Step};
+use lane::{IDLE, Lane, Step};
 
 /// Three groups of connections: several connections for acquisitions, one for releases, and one for
 /// renewals. Releases have a separate connection, so that acquisitions cannot occupy it. One
 /// connection is enough for renewals, because they are sent in batches.
 ///
+/// Each tokio runtime has its own connections, because a connection makes progress only while its
+/// runtime runs.
+///
 /// Tasks of the pool make the connections. If a caller leaves, a task continues its exchange, so that
-/// the connection can be reused. Calls use connections of their own runtime, because a different
-/// runtime may be blocked or shut down.
+/// the connection can be reused.
 ///
 /// [`Remote`](crate::Remote) creates a pool unless the application provides the connections.
-pub struct Pool<C: Connector>(Arc<Shared<C>>);
+pub struct Pool<C: Connector> {
+    connector: Arc<C>,
+    runtimes: PerRuntime<Shared<C>>,
+}
 
+/// The connections of one runtime.
 struct Shared<C: Connector> {
     connector: Arc<C>,
     asks: Lane<C::Link>,
@@ -48,22 +54,28 @@ struct Shared<C: Connector> {
 
 /// A connection for one call.
 struct Borrowed<L> {
-    connection: Connection<L>,
+    link: L,
     lane: Urgency,
     _turn: OwnedSemaphorePermit,
 }
 
 impl<C: Connector> Pool<C> {
-    /// Creates a pool with `connections` connections for acquisitions. `limit` is the time limit for
-    /// a call.
+    /// Creates a pool with `connections` connections for acquisitions on each runtime. `limit` is the
+    /// time limit for a call.
     pub fn new(connector: Arc<C>, connections: usize, limit: Duration) -> Self {
-        let [asks, releases, renews] = [connections, 1, 1].map(Lane::new);
-        let (has_sessions, closing) = (AtomicBool::new(true), Mutex::default());
-        Self(Arc::new(Shared { connector, asks, releases, renews, has_sessions, limit, closing }))
+        let shared = Arc::clone(&connector);
+        let create = move || Shared::new(Arc::clone(&shared), connections, limit);
+        Self { connector, runtimes: PerRuntime::new(create) }
     }
 }
 
 impl<C: Connector> Shared<C> {
+    fn new(connector: Arc<C>, connections: usize, limit: Duration) -> Self {
+        let [asks, releases, renews] = [connections, 1, 1].map(Lane::new);
+        let (has_sessions, closing) = (AtomicBool::new(true), Mutex::default());
+        Self { connector, asks, releases, renews, has_sessions, limit, closing }
+    }
+
     fn lane(&self, urgency: Urgency) -> &Lane<C::Link> {
         match urgency {
             Urgency::Asks => &self.asks,
@@ -122,13 +134,13 @@ impl<C: Connector> Shared<C> {
         // An earlier failure explains the delay.
         let late = |error: RunError| lane.failure().unwrap_or(error);
         let left = give_up.saturating_duration_since(Instant::now());
-        let turn = turn(&lane.turns, left).await.map_err(late)?;
+        let turn = turn(Arc::clone(&lane.turns), left).await.map_err(late)?;
         let waiting = lane.wait();
-        let connection = loop {
+        let link = loop {
             // The future is created before the step, so that no change is missed in between.
             let change = waiting.change();
             let next = match waiting.step() {
-                Step::Use(connection) => break connection,
+                Step::Use(link) => break link,
                 Step::Fail(error) => return Err(error),
                 Step::Connect => {
                     self.connect(urgency);
@@ -142,7 +154,7 @@ impl<C: Connector> Shared<C> {
                 return Err(late(RunError::not_sent(elapsed).at(&self.connector.address())));
             }
         };
-        Ok(Borrowed { connection, lane: urgency, _turn: turn })
+        Ok(Borrowed { link, lane: urgency, _turn: turn })
     }
 
     /// Starts a task that opens a connection, which belongs to the pool and not to a caller.
@@ -154,8 +166,7 @@ impl<C: Connector> Shared<C> {
             let connected = timeout(2 * shared.limit, shared.connector.connect()).await;
             let connected = connected.unwrap_or_else(|elapsed| Err(RunError::not_sent(elapsed)));
             let address = shared.connector.address();
-            let connected = connected.map(Connection::new).map_err(|error| error.at(&address));
-            attempt.connected.replace(connected);
+            attempt.connected.replace(connected.map_err(|error| error.at(&address)));
             attempt.shared.close_idle_later();
         });
     }
@@ -168,7 +179,7 @@ impl<C: Connector> Shared<C> {
         call: Call,
         give_up: Instant,
     ) -> Option<Result<Reply, RunError>> {
-        let link = &mut borrowed.connection.link;
+        let link = &mut borrowed.link;
         if !link.is_alive(self.limit / 4).await {
             // Because one idle connection was closed, the remaining idle connections may be closed
             // too.
@@ -178,7 +189,7 @@ impl<C: Connector> Shared<C> {
         let left = give_up.saturating_duration_since(Instant::now());
         if left.is_zero() {
             // The caller may have received its error, and a release may follow.
-            self.lane(borrowed.lane).put_back(borrowed.connection);
+            self.lane(borrowed.lane).put_back(borrowed.link);
             return Some(Err(RunError::late()));
         }
         let reply = async {
@@ -191,7 +202,7 @@ impl<C: Connector> Shared<C> {
         let reply = timeout(self.limit.max(left), reply).await;
         let reply = reply.unwrap_or_else(|elapsed| Err(RunError::no_reply(elapsed)));
         if !reply.as_ref().is_err_and(|error| error.failure() == Failure::Unknown) {
-            self.lane(borrowed.lane).put_back(borrowed.connection);
+            self.lane(borrowed.lane).put_back(borrowed.link);
             self.close_idle_later();
         }
         Some(reply)
@@ -227,7 +238,7 @@ struct Attempt<C: Connector> {
     shared: Arc<Shared<C>>,
     urgency: Urgency,
     /// The result, or `None` if the attempt's runtime shuts down.
-    connected: Option<Result<Connection<C::Link>, RunError>>,
+    connected: Option<Result<C::Link, RunError>>,
 }
 
 impl<C: Connector> Drop for Attempt<C> {
@@ -242,14 +253,15 @@ impl<C: Connector> Drop for Attempt<C> {
 #[async_trait]
 impl<C: Connector> Execute for Pool<C> {
     async fn execute(&self, call: &Call) -> Result<Reply, RunError> {
-        self.run(call, Urgency::Asks, self.0.limit).await
+        let limit = self.runtimes.current()?.limit;
+        self.run(call, Urgency::Asks, limit).await
     }
 }
 
 #[async_trait]
 impl<C: Connector> Connections for Pool<C> {
     async fn run(&self, call: &Call, urgency: Urgency, limit: Duration) -> Result<Reply, RunError> {
-        let (shared, give_up) = (&self.0, Instant::now() + limit);
+        let (shared, give_up) = (&self.runtimes.current()?, Instant::now() + limit);
         let reply = shared.run_on(urgency, call, give_up).await;
         if !reply.as_ref().is_err_and(|error| error.failure() == Failure::Unprepared) {
             return reply;
@@ -263,38 +275,30 @@ impl<C: Connector> Connections for Pool<C> {
     }
 
     fn keep_for_renewals(&self, ttl: Duration) {
-        self.0.asks.keep_last(ttl);
-        self.0.renews.keep_last(ttl);
+        if let Ok(shared) = self.runtimes.current() {
+            shared.asks.keep_last(ttl);
+            shared.renews.keep_last(ttl);
+        }
     }
 
     fn disconnect(&self) {
-        for lane in self.0.lanes() {
-            lane.disconnect();
+        for shared in self.runtimes.all() {
+            shared.lanes().into_iter().for_each(Lane::disconnect);
         }
     }
 
     async fn close(&self) {
-        for lane in self.0.lanes() {
-            lane.turns.close();
-            lane.disconnect();
+        for shared in self.runtimes.close() {
+            for lane in shared.lanes() {
+                lane.turns.close();
+                lane.disconnect();
+            }
         }
     }
 }
 
-/// Waits until fewer calls than permits are in progress.
-pub(super) async fn turn(
-    turns: &Arc<Semaphore>,
-    limit: Duration,
-) -> Result<OwnedSemaphorePermit, RunError> {
-    let busy =
-        |elapsed| RunError::new(Failure::NotApplied, "no connection became free in time", elapsed);
-    let closed = |closed| RunError::new(Failure::NotApplied, "the backend is closed", closed);
-    let turn = timeout(limit, Arc::clone(turns).acquire_owned()).await;
-    turn.map_err(busy)?.map_err(closed)
-}
-
 impl<C: Connector> fmt::Debug for Pool<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pool").field("address", &self.0.connector.address()).finish_non_exhaustive()
+        f.debug_struct("Pool").field("address", &self.connector.address()).finish_non_exhaustive()
     }
 }

@@ -7,9 +7,9 @@ use leasehold_core::{Error, LockKey};
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
-use crate::remote::pool::turn;
+use crate::remote::per_runtime::PerRuntime;
 use crate::remote::purge::Purge;
-use crate::remote::runner::{Runner, Running};
+use crate::remote::runner::Runner;
 use crate::remote::table::nonsense;
 use crate::remote::{RunError, Urgency};
 use crate::request::span;
@@ -19,10 +19,16 @@ use crate::values::FreeClaim;
 /// Acquisitions of free keys. Releases have batches of their own, because an acquisition may wait for
 /// a locked row.
 pub(super) struct Acquisitions {
-    pub(super) runner: Runner,
+    pub(super) acquirer: Acquirer,
     /// Limits the acquisitions in progress to the number of their connections.
-    pub(super) turns: Arc<Semaphore>,
-    pub(super) in_order: InOrder<Uuid>,
+    pub(super) turns: PerRuntime<Semaphore>,
+}
+
+/// Acquires free keys. Clones share their state.
+#[derive(Clone)]
+pub(super) struct Acquirer {
+    pub(super) runner: Runner,
+    pub(super) in_order: Arc<InOrder<Uuid>>,
     pub(super) purge: Purge,
 }
 
@@ -30,7 +36,7 @@ pub(super) struct Acquisitions {
 pub(super) struct Releases {
     pub(super) runner: Runner,
     /// Limits the batches in progress to the number of connections for releases.
-    pub(super) turns: Arc<Semaphore>,
+    pub(super) turns: PerRuntime<Semaphore>,
 }
 
 /// Creates a queue for requests that `sender` sends on connections of `runner`.
@@ -46,17 +52,17 @@ impl SendBatch for Acquisitions {
 
     async fn send_next(&self, lane: &mut Lane<Self>) {
         // Callers can join or leave the batch until a connection is free.
-        let turn = turn(&self.turns, self.runner.timeout).await;
+        let turn = self.turns.turn(self.acquirer.runner.timeout).await;
         let Some(mut batch) = lane.next_batch() else { return };
-        let _running = self.in_order.begin(batch.open().map(|(_, claim)| claim.lease.tag.id));
+        let tags = batch.open().map(|(_, claim)| claim.lease.tag.id);
+        let _running = self.acquirer.in_order.begin(tags);
         if let Err(error) = turn {
             let error = Error::from(error);
             batch.answer_all(|_| Err(error.repeated()));
             return;
         }
         let (callers, claims): (Vec<_>, Vec<_>) = batch.open().unzip();
-        let running = self.runner.within_limit(Urgency::Asks);
-        let replies = self.acquire(&running, &claims).await;
+        let replies = self.acquirer.acquire(&claims).await;
         for (caller, reply) in callers.into_iter().zip(replies) {
             batch.answer(caller, reply);
         }
@@ -72,12 +78,15 @@ impl SendBatch for Acquisitions {
     }
 }
 
-impl Acquisitions {
-    async fn acquire(
-        &self,
-        running: &Running,
-        claims: &[&Acquire],
-    ) -> Vec<Result<Option<Granted>, Error>> {
+impl Acquirer {
+    /// Acquires a key for a caller that does not wait for a batch.
+    pub(super) async fn acquire_alone(self, claim: Acquire) -> Result<Option<Granted>, Error> {
+        let _running = self.in_order.begin([claim.lease.tag.id]);
+        self.acquire(&[&claim]).await.pop().expect("one reply for each")
+    }
+
+    async fn acquire(&self, claims: &[&Acquire]) -> Vec<Result<Option<Granted>, Error>> {
+        let running = &self.runner.within_limit(Urgency::Asks);
         let fingerprints: Vec<_> =
             claims.iter().map(|claim| claim.lease.tag.fingerprint.to_string()).collect();
         let mut free = Vec::with_capacity(claims.len());
@@ -127,7 +136,7 @@ impl SendBatch for Releases {
     type Reply = Result<Option<bool>, Error>;
 
     async fn send_next(&self, lane: &mut Lane<Self>) {
-        let turn = turn(&self.turns, self.runner.timeout).await;
+        let turn = self.turns.turn(self.runner.timeout).await;
         let Some(mut batch) = lane.next_batch() else { return };
         if let Err(error) = turn {
             let error = Error::from(error);

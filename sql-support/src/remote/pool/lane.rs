@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use leasehold_core::backend::unpoisoned;
-use tokio::runtime::{Handle, Id};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::Instant;
@@ -49,15 +48,8 @@ struct State<L> {
 }
 
 struct Idle<L> {
-    connection: Connection<L>,
+    link: L,
     since: Instant,
-}
-
-/// A connection, and the runtime on which it was opened. The connection makes progress only while
-/// this runtime runs.
-pub(super) struct Connection<L> {
-    pub(super) link: L,
-    runtime: Id,
 }
 
 /// A call that waits for a connection.
@@ -69,7 +61,7 @@ pub(super) struct Waiting<'a, L> {
 
 /// What a call does that needs a connection.
 pub(super) enum Step<L> {
-    Use(Connection<L>),
+    Use(L),
     Fail(RunError),
     /// The call starts a connection attempt, which then ends with [`Lane::connected`].
     Connect,
@@ -104,10 +96,10 @@ impl<L: Link> Lane<L> {
     }
 
     /// Ends a connection attempt.
-    pub(super) fn connected(&self, connected: Result<Connection<L>, RunError>) {
+    pub(super) fn connected(&self, connected: Result<L, RunError>) {
         self.state().attempts -= 1;
         match connected {
-            Ok(connection) => self.put_back(connection),
+            Ok(link) => self.put_back(link),
             Err(error) => {
                 let mut state = self.state();
                 state.failure = Some(error);
@@ -124,17 +116,17 @@ impl<L: Link> Lane<L> {
     }
 
     /// Keeps a connection after a call.
-    pub(super) fn put_back(&self, connection: Connection<L>) {
+    pub(super) fn put_back(&self, link: L) {
         // There may be connections of several runtimes.
         const MANY: usize = 256;
 
         let mut state = self.state();
-        if !connection.link.is_usable() || self.turns.is_closed() || state.idle.len() >= MANY {
+        if !link.is_usable() || self.turns.is_closed() || state.idle.len() >= MANY {
             drop(state);
             return;
         }
         state.failure = None;
-        state.idle.push(Idle { connection, since: Instant::now() });
+        state.idle.push(Idle { link, since: Instant::now() });
         let is_wanted = state.waiting > 0;
         drop(state);
         if is_wanted {
@@ -207,17 +199,16 @@ impl<'a, L: Link> Waiting<'a, L> {
     pub(super) fn step(&self) -> Step<L> {
         let now = Instant::now();
         let mut state = self.lane.state();
-        let runtime = Handle::current().id();
-        if let Some(connection) = state.take_idle(|idle| idle.connection.runtime == runtime) {
-            return Step::Use(connection);
+        if let Some(link) = state.take_idle() {
+            return Step::Use(link);
         }
         // Another call may return its connection, or another attempt may succeed.
         let has_hope = state.attempts > 0 || self.lane.is_in_use(&state);
         if !has_hope
             && state.failures != self.failures
-            && let Some(step) = state.after_failure()
+            && let Some(failure) = state.take_failure()
         {
-            return step;
+            return Step::Fail(failure);
         }
         if state.attempts >= state.waiting {
             return Step::Wait(None);
@@ -230,8 +221,8 @@ impl<'a, L: Link> Waiting<'a, L> {
             state.attempts += 1;
             return Step::Connect;
         }
-        if !has_hope && let Some(step) = state.after_failure() {
-            return step;
+        if !has_hope && let Some(failure) = state.take_failure() {
+            return Step::Fail(failure);
         }
         Step::Wait(Some(allowed))
     }
@@ -245,16 +236,9 @@ impl<L> Drop for Waiting<'_, L> {
 
 impl<L: Link> State<L> {
     /// Removes the connection that was used last, so that connections that are not needed become old.
-    fn take_idle(&mut self, is_wanted: impl Fn(&Idle<L>) -> bool) -> Option<Connection<L>> {
-        let last = self.idle.iter().rposition(|idle| idle.is_usable() && is_wanted(idle))?;
-        Some(self.idle.remove(last).connection)
-    }
-
-    /// Returns what a call does if the last connection attempt has failed. The server may have no free
-    /// connections, so the call uses a connection of another runtime, which may be blocked.
-    fn after_failure(&mut self) -> Option<Step<L>> {
-        let failure = self.take_failure()?;
-        Some(self.take_idle(|_| true).map_or(Step::Fail(failure), Step::Use))
+    fn take_idle(&mut self) -> Option<L> {
+        let last = self.idle.iter().rposition(Idle::is_usable)?;
+        Some(self.idle.remove(last).link)
     }
 
     /// Returns the error of the last connection attempt, and keeps a copy.
@@ -266,13 +250,6 @@ impl<L: Link> State<L> {
 
 impl<L: Link> Idle<L> {
     fn is_usable(&self) -> bool {
-        self.connection.link.is_usable()
-    }
-}
-
-impl<L> Connection<L> {
-    /// Wraps a connection that was opened on the current runtime.
-    pub(super) fn new(link: L) -> Self {
-        Self { link, runtime: Handle::current().id() }
+        self.link.is_usable()
     }
 }

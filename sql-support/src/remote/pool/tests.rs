@@ -60,6 +60,12 @@ impl Server {
     }
 }
 
+impl Pool<Server> {
+    fn shared(&self) -> Arc<Shared<Server>> {
+        self.runtimes.current().unwrap()
+    }
+}
+
 #[async_trait]
 impl Connector for Server {
     type Link = Self;
@@ -138,14 +144,16 @@ async fn acquisitions_that_hang_keep_no_connection_from_a_renewal() {
 #[tokio::test(start_paused = true)]
 async fn a_reply_that_is_missing_closes_the_idle_connections_of_its_lane() {
     let pool = Server::that_hangs().pool(3);
-    for lane in [&pool.0.asks, &pool.0.asks, &pool.0.asks, &pool.0.renews] {
-        lane.put_back(Connection::new(Server::that_hangs()));
+    for lane in
+        [&pool.shared().asks, &pool.shared().asks, &pool.shared().asks, &pool.shared().renews]
+    {
+        lane.put_back(Server::that_hangs());
     }
 
     let reply = pool.execute(&call("acquire")).await;
 
     assert_eq!(reply.unwrap_err().failure(), Failure::Unknown);
-    assert_eq!((pool.0.asks.idle(), pool.0.renews.idle()), (0, 1));
+    assert_eq!((pool.shared().asks.idle(), pool.shared().renews.idle()), (0, 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -248,7 +256,7 @@ async fn connections_that_nobody_uses_are_closed() {
     let server = Server::that_replies();
     let pool = server.pool(4);
     join_all((0..4).map(|_| async { pool.execute(&call("slow")).await })).await;
-    assert_eq!(pool.0.asks.idle(), 4);
+    assert_eq!(pool.shared().asks.idle(), 4);
 
     // A waiter needs one connection.
     for _ in 0..20 {
@@ -257,23 +265,26 @@ async fn connections_that_nobody_uses_are_closed() {
     }
     yield_now().await;
 
-    assert_eq!((pool.0.asks.idle(), server.attempts()), (1, 4));
+    assert_eq!((pool.shared().asks.idle(), server.attempts()), (1, 4));
     sleep(2 * IDLE).await;
-    assert_eq!(pool.0.asks.idle(), 0);
+    assert_eq!(pool.shared().asks.idle(), 0);
 }
 
 #[test]
-fn a_runtime_uses_connections_of_other_runtimes_only_if_it_gets_none() {
+fn calls_of_a_blocked_runtime_do_not_delay_another_runtime() {
     let runtime = || Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    for (server, opened) in [(Server::that_replies(), 2), (Server::with_free_connections(1), 1)] {
-        let (pool, runtimes) = (server.pool(4), [runtime(), runtime()]);
+    let urgencies = [Urgency::Asks, Urgency::Releases, Urgency::Renews];
+    // The runtime is blocked either during a connection attempt or during an exchange.
+    for blocked_after in [SLOW / 2, 2 * SLOW] {
+        let (pool, blocked) = (Server::that_hangs().pool(1), runtime());
+        let (hangs, renew) = (call("hangs"), call("renew"));
+        let hang = |urgency| timeout(blocked_after, pool.run(&hangs, urgency, LIMIT));
+        let hanging = blocked.block_on(async { join_all(urgencies.map(hang)).await });
+        assert!(hanging.iter().all(Result::is_err));
 
-        for _ in 0..3 {
-            for runtime in &runtimes {
-                runtime.block_on(pool.execute(&call("any"))).unwrap();
-            }
-        }
+        let run = |urgency| pool.run(&renew, urgency, LIMIT);
+        let replies = runtime().block_on(async { join_all(urgencies.map(run)).await });
 
-        assert_eq!((pool.0.asks.idle(), server.texts().len()), (opened, 6));
+        assert!(replies.iter().all(Result::is_ok), "{replies:?}");
     }
 }
