@@ -19,9 +19,12 @@ const RUNTIMES: usize = 64;
 /// not wait for what this call uses, such as a connection.
 pub(super) struct PerRuntime<T> {
     create: Box<dyn Fn() -> T + Send + Sync>,
-    /// The value that was used last comes last. `None` after the backend was closed.
-    values: Mutex<Option<Vec<(Option<Id>, Arc<T>)>>>,
+    /// `None` after the backend was closed.
+    values: Mutex<Option<Values<T>>>,
 }
+
+/// The values, in the order of their last use.
+type Values<T> = Vec<(Option<Id>, Arc<T>)>;
 
 impl<T> PerRuntime<T> {
     pub(super) fn new(create: impl Fn() -> T + Send + Sync + 'static) -> Self {
