@@ -39,6 +39,9 @@ const PURGERS: usize = 2;
 
 const KEYS: usize = 3;
 
+/// How much longer a run may take until there were [enough](Report::is_enough) grants.
+const EXTRA_TIME: Duration = Duration::from_secs(60);
+
 /// The time limit of a call. A busy server must not exceed this limit.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -64,8 +67,9 @@ pub enum Scenario {
     Expiry,
 }
 
-/// Creates the tables in the database at the first URL, and runs a scenario for this time, or until a
-/// rule is broken. If there are several URLs, each statement runs on a random server.
+/// Creates the tables in the database at the first URL, and runs a scenario on new keys for at least
+/// this time, or until a rule is broken. If there are several URLs, each statement runs on a random
+/// server.
 pub async fn run<D: Target>(
     urls: &[String],
     scenario: Scenario,
@@ -79,8 +83,10 @@ pub async fn run<D: Target>(
     let mut link = connector(&urls[0]).connect().await.expect("the server accepts connections");
     link.exchange(D::tables()).await.expect("the tables can be created");
     let (book, end) = (Arc::new(Book::default()), Instant::now() + time);
+    let latest_end = if flaw.is_none() { end + EXTRA_TIME } else { end };
+    let run = fastrand::u32(..);
     let keys: Vec<_> = (0..KEYS)
-        .map(|n| LockKey::new(format!("attacked-{n}")).expect("the name is valid"))
+        .map(|n| LockKey::new(format!("attacked-{n}-{run}")).expect("the name is valid"))
         .collect();
     let mut tasks = JoinSet::new();
     for n in 0..CONNECTIONS {
@@ -94,7 +100,7 @@ pub async fn run<D: Target>(
         let is_in_cluster = urls.len() > 1;
         let table = D::table(clock_jumps, is_in_cluster);
         let (book, keys) = (Arc::clone(&book), keys.clone());
-        let mut caller = Caller { run, table, keys, book, end };
+        let mut caller = Caller { run, table, keys, book, end, latest_end };
         tasks.spawn(async move {
             match scenario {
                 Scenario::Purges if n < PURGERS => caller.purge().await,

@@ -1,11 +1,14 @@
 //! The statements of the SQL stores withstand the adversary, and the adversary finds each flaw.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use leasehold_campaign::adversary::{Flaw, Report, Scenario, Target, run};
 
 /// How long a flaw may stay hidden.
 const FOUND_WITHIN: Duration = Duration::from_secs(60);
+
+/// How long an attack on a flaw uses the same keys.
+const SAME_KEYS: Duration = Duration::from_secs(10);
 
 /// How long the statements must withstand the adversary: `LEASEHOLD_ADVERSARY_SECONDS`, or a few
 /// seconds.
@@ -19,13 +22,19 @@ async fn withstands<D: Target>(urls: &[String], scenario: Scenario) -> Report {
 
     println!("{scenario:?}: {report:?}");
     assert!(!report.is_broken(), "{report:?}");
-    assert!(report.grants > 50, "{report:?}");
-    assert!(report.confirmed > 20, "{report:?}");
+    assert!(report.is_enough(), "{report:?}");
     report
 }
 
 async fn is_found<D: Target>(urls: &[String], flaw: Flaw, is_expected: fn(&Report) -> bool) {
-    let report = run::<D>(urls, Scenario::Purges, Some(flaw), FOUND_WITHIN).await;
+    let latest_end = Instant::now() + FOUND_WITHIN;
+    let report = loop {
+        // A flaw may leave all keys locked before a rule is broken, so the keys change.
+        let report = run::<D>(urls, Scenario::Purges, Some(flaw), SAME_KEYS).await;
+        if is_expected(&report) || Instant::now() > latest_end {
+            break report;
+        }
+    };
 
     println!("{flaw:?}: {report:?}");
     assert!(is_expected(&report), "{report:?}");

@@ -35,6 +35,8 @@ pub(super) struct Caller {
     pub(super) keys: Vec<LockKey>,
     pub(super) book: Arc<Book>,
     pub(super) end: Instant,
+    /// The end of the run, even if there were not [enough](super::Report::is_enough) grants.
+    pub(super) latest_end: Instant,
 }
 
 /// The tokens of a grant.
@@ -381,7 +383,9 @@ impl Caller {
     }
 
     pub(super) fn goes_on(&self) -> bool {
-        Instant::now() < self.end && !self.book.report().is_broken()
+        let (now, report) = (Instant::now(), self.book.report());
+        let is_over = now >= self.end && (report.is_enough() || now >= self.latest_end);
+        !is_over && !report.is_broken()
     }
 }
 
