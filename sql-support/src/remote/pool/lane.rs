@@ -15,7 +15,7 @@ use crate::remote::{Link, RunError};
 pub(super) const IDLE: Duration = Duration::from_secs(60);
 
 /// The pause between two connection attempts of a group, after the first few attempts. A server that
-/// recovers has to accept at most 20 connections per second of each client.
+/// recovers has to accept at most 20 connections per second of each runtime of a client.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// The maximum number of connection attempts of a group without a [`PAUSE`].
