@@ -13,12 +13,14 @@ use super::hold::{Hold, Holds};
 use super::time::{Timeline, stalls};
 
 /// The errors that a store may return while it or the network is disturbed.
-const EXPECTED: [&str; 8] = [
+const EXPECTED: [&str; 9] = [
     "granted",
     "busy",
     "cancelled",
     "indeterminate",
     "unavailable",
+    // During a failover, only a replica may be reachable.
+    "notwritable",
     "leaselost",
     "refused",
     "denied",
