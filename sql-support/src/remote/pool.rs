@@ -219,8 +219,9 @@ impl<C: Connector> Shared<C> {
     }
 }
 
-/// Closes idle connections until there are none.
+/// Closes idle connections until there are none. If the runtime ends before, closes all of them.
 async fn close_idle<C: Connector>(shared: Weak<Shared<C>>) {
+    let mut runtime = Ends(shared.clone());
     loop {
         sleep(IDLE / 2).await;
         let Some(shared) = shared.upgrade() else { return };
@@ -228,7 +229,21 @@ async fn close_idle<C: Connector>(shared: Weak<Shared<C>>) {
         let are_left = shared.lanes().map(Lane::close_idle).contains(&true);
         if !are_left {
             *closing = None;
+            // A new task may close the connections that calls put back from now on.
+            runtime.0 = Weak::new();
             return;
+        }
+    }
+}
+
+/// Closes the idle connections when the runtime ends and drops its tasks. The server would otherwise
+/// keep connections that no call can use.
+struct Ends<C: Connector>(Weak<Shared<C>>);
+
+impl<C: Connector> Drop for Ends<C> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0.upgrade() {
+            shared.lanes().into_iter().for_each(Lane::disconnect);
         }
     }
 }

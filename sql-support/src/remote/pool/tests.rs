@@ -288,3 +288,18 @@ fn calls_of_a_blocked_runtime_do_not_delay_another_runtime() {
         assert!(replies.iter().all(Result::is_ok), "{replies:?}");
     }
 }
+
+#[test]
+fn the_connections_of_a_runtime_end_with_the_runtime() {
+    let runtime = Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let pool = Server::that_replies().pool(1);
+    let shared = runtime.block_on(async {
+        pool.execute(&call("any")).await.unwrap();
+        pool.shared()
+    });
+    assert_eq!(shared.asks.idle(), 1);
+
+    drop(runtime);
+
+    assert_eq!(shared.asks.idle(), 0);
+}
