@@ -107,13 +107,8 @@ impl<D: Driver> Database for Remote<D> {
     async fn acquire_free(&self, claim: &Acquire) -> Result<Option<Granted>, Error> {
         if let Some((_alone, turn)) = self.alone(&self.acquisitions) {
             let acquirer = self.acquisitions.sender().acquirer.clone();
-            let acquisition = acquirer.acquire_alone(claim.clone());
-            let acquisition = async move {
-                let _turn = turn;
-                acquisition.await
-            };
             // If the caller leaves, a release still has to wait for the end of the acquisition.
-            return Continued::new(acquisition).await;
+            return Continued::new(acquirer.acquire_alone(claim.clone(), turn)).await;
         }
         self.acquisitions.submit(claim.clone())?.reply().await?
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leasehold_core::batch::{BatchLimits, Batcher, InOrder, Lane, SendBatch};
 use leasehold_core::{Error, LockKey};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
 use crate::remote::per_runtime::PerRuntime;
@@ -80,7 +80,11 @@ impl SendBatch for Acquisitions {
 
 impl Acquirer {
     /// Acquires a key for a caller that does not wait for a batch.
-    pub(super) async fn acquire_alone(self, claim: Acquire) -> Result<Option<Granted>, Error> {
+    pub(super) async fn acquire_alone(
+        self,
+        claim: Acquire,
+        _turn: OwnedSemaphorePermit,
+    ) -> Result<Option<Granted>, Error> {
         let _running = self.in_order.begin([claim.lease.tag.id]);
         self.acquire(&[&claim]).await.pop().expect("one reply for each")
     }
