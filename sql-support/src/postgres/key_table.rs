@@ -68,7 +68,7 @@ impl KeyTable {
         self
     }
 
-    /// Lets the release of a lease without waiters commit without waiting for the disk.
+    /// Lets the release of a lease in the simple state commit without waiting for the disk.
     #[must_use]
     pub fn with_lazy_releases(mut self) -> Self {
         self.statements = self.statements.with_lazy_releases();

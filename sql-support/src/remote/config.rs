@@ -134,12 +134,11 @@ impl<D: Driver> Config<D> {
         self
     }
 
-    /// Does not let the release of a lock wait for the disk or for replicas, unless a client waits for
-    /// the lock.
+    /// Does not let the release of a mutex wait for the disk or for replicas, unless clients wait or
+    /// recently waited for the mutex. All other requests still wait, so the guarantees do not change.
     ///
-    /// If the server crashes within a second after the release, the release may be lost, and the lock
-    /// then stays locked until its TTL has passed. Grants and renewals still wait for the disk, and
-    /// tokens stay strict.
+    /// If the server crashes shortly after the release, or if a failover promotes a replica that has not
+    /// received the release, the lock stays locked until its TTL has passed.
     #[must_use]
     pub fn with_lazy_releases(mut self) -> Self
     where

@@ -22,7 +22,7 @@ pub struct Settings {
     /// Whether the client listens for changes by other clients, if the database supports
     /// notifications.
     pub push: bool,
-    /// Whether the release of a lease without waiters does not wait for the disk, if the database
+    /// Whether the release of a mutex without waiters does not wait for the disk, if the database
     /// supports this for single transactions.
     pub lazy_releases: bool,
     /// Whether missing tables are created.
