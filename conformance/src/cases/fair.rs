@@ -9,7 +9,7 @@ use leasehold_core::retry::Retry;
 use leasehold_core::{ErrorKind, LockKey, LockOptions};
 
 use super::cancellation::polled;
-use super::{grant, longest, pass_the_end, promptly, refusal, start_to_wait};
+use super::{grant, longest, pass_the_end, promptly, refusal, start_to_wait, woken_within};
 use crate::scene::Scene;
 use crate::stalls::Measured;
 
@@ -346,7 +346,8 @@ pub(crate) async fn a_fair_wait_may_be_dropped_at_any_point(scene: &Scene) {
     }
     guard.release().await.unwrap();
 
-    let next = scene.within(scene.slack(), holder.mutex(&key).unwrap().lock()).await;
+    let within = woken_within(scene, holder.backend());
+    let next = scene.within(within, holder.mutex(&key).unwrap().lock()).await;
     next.expect("a cancelled waiter stayed in the queue").unwrap().release().await.unwrap();
 }
 

@@ -175,7 +175,7 @@ pub(crate) async fn readers_that_come_and_go_do_not_starve_a_writer(scene: &Scen
     first.release().await.unwrap();
 
     let writer = scene
-        .within(scene.slack(), writer)
+        .within(woken_within(scene, readers.backend()), writer)
         .await
         .expect("the writer waited for a reader that arrived later");
     let writer = writer.unwrap();
@@ -198,7 +198,7 @@ pub(crate) async fn a_waiting_writer_does_not_starve_readers(scene: &Scene) {
     first.release().await.unwrap();
 
     let reader = scene
-        .within(scene.slack(), reader)
+        .within(woken_within(scene, holder.backend()), reader)
         .await
         .expect("a reader that arrived before the second writer was not admitted first")
         .unwrap();
@@ -274,7 +274,7 @@ pub(crate) async fn a_downgrade_lets_readers_in_and_no_writer_between(scene: &Sc
     found!((downgraded.token(), downgraded.units())).is((&token, 1));
     found!(downgraded.deadline()).at_least(deadline);
     let other = scene
-        .within(scene.slack(), reads)
+        .within(woken_within(scene, holder.backend()), reads)
         .await
         .expect("a waiting reader was not admitted after the downgrade")
         .unwrap();
