@@ -29,6 +29,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::contract::error::{Error, ErrorKind};
 use crate::sync::lock;
@@ -136,8 +137,9 @@ impl<S: SendBatch> Batcher<S> {
             }
             state = lock(&self.0.state);
         }
-        let lane = self.0.new_lane(&mut state)?;
-        let number = state.queue.push(request, is_urgent, queued, caller);
+        let now = Instant::now();
+        let lane = self.0.new_lane(&mut state, now)?;
+        let number = state.queue.push(request, is_urgent, queued, now, caller);
         drop(state);
         start(lane);
         Ok(Submitted::new(&self.0, number, reply))

@@ -110,18 +110,18 @@ pub struct Lane<S: SendBatch> {
 
 impl<S: SendBatch> State<S> {
     /// Returns whether no lane has made progress for `limit`.
-    fn is_stalled(&self, limit: Duration) -> bool {
-        self.lanes == LANES && self.moved_at.is_some_and(|moved_at| moved_at.elapsed() >= limit)
+    fn is_stalled(&self, limit: Duration, now: Instant) -> bool {
+        self.lanes == LANES && self.moved_at.is_some_and(|moved_at| now - moved_at >= limit)
     }
 
-    /// Returns whether an additional lane may start. New lanes replace the existing lanes if no
-    /// lane has made progress for `limit`, or if the route has changed.
-    fn may_start_lane(&mut self, limit: Duration, route: usize) -> bool {
-        if self.is_stalled(limit) || self.route < route {
+    /// Adds a lane. If `replaces` is true, the existing lanes no longer count.
+    fn add_lane(&mut self, replaces: bool, route: usize, now: Instant) {
+        if replaces {
             (self.turn, self.lanes) = (self.turn + 1, 0);
-            self.route = self.route.max(route);
         }
-        self.lanes < LANES
+        self.route = self.route.max(route);
+        self.lanes += 1;
+        self.moved_at = Some(now);
     }
 }
 
@@ -141,22 +141,24 @@ impl<S: SendBatch> Shared<S> {
     }
 
     /// Returns an additional lane, and the runtime on which to [`start`] it after `state` was
-    /// unlocked, if an additional lane is allowed.
+    /// unlocked, if an additional lane is allowed. A new lane replaces the existing lanes if no lane
+    /// has made progress for the time limit, or if the route has changed.
     pub(super) fn new_lane(
         self: &Arc<Self>,
         state: &mut State<S>,
+        now: Instant,
     ) -> Result<Option<(Handle, Lane<S>)>, Error> {
-        let runtime = Handle::try_current().map_err(|_none| outside_of_runtime());
-        let is_needed = state.lanes == 0 || state.is_stalled(self.limits.time);
-        if runtime.is_err() && !is_needed {
+        let (is_stalled, route) = (state.is_stalled(self.limits.time, now), self.sender.route());
+        let replaces = is_stalled || state.route < route;
+        if state.lanes == LANES && !replaces {
             return Ok(None);
         }
-        let runtime = runtime?;
-        if !state.may_start_lane(self.limits.time, self.sender.route()) {
-            return Ok(None);
-        }
-        state.lanes += 1;
-        state.moved_at = Some(Instant::now());
+        let runtime = match Handle::try_current() {
+            Ok(runtime) => runtime,
+            Err(_none) if state.lanes == 0 || is_stalled => return Err(outside_of_runtime()),
+            Err(_none) => return Ok(None),
+        };
+        state.add_lane(replaces, route, now);
         Ok(Some((runtime, Lane { shared: Arc::clone(self), turn: state.turn, has_ended: false })))
     }
 }

@@ -61,15 +61,16 @@ impl<Q, P> Queue<Q, P> {
         self.lines[usize::from(!is_urgent)].len()
     }
 
-    /// Adds a request. Returns the number of the request.
+    /// Adds a request at the time `queued_at`. Returns the number of the request.
     pub(super) fn push(
         &mut self,
         request: Q,
         is_urgent: bool,
         queued: Queued,
+        queued_at: Instant,
         caller: oneshot::Sender<Result<P, Error>>,
     ) -> u64 {
-        let (number, queued_at) = (self.next, Instant::now());
+        let number = self.next;
         self.next += 1;
         let entry =
             Entry { number, queued_at, queued: Some(queued), request, caller: Some(caller) };

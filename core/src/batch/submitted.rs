@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::batch::lane::{SendBatch, Shared, start};
 use crate::contract::error::{Error, ErrorKind};
@@ -71,7 +72,7 @@ impl<'a, S: SendBatch> Submitted<'a, S> {
         if !state.queue.contains(self.number) {
             return Ok(false);
         }
-        let lane = match self.shared.new_lane(&mut state) {
+        let lane = match self.shared.new_lane(&mut state, Instant::now()) {
             Ok(lane) => lane,
             Err(error) => {
                 // Another lane must not send the request after its caller received the error.
