@@ -8,6 +8,7 @@
 
 mod database;
 
+mod by_key;
 mod connector;
 mod continued;
 mod per_runtime;

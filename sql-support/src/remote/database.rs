@@ -15,6 +15,7 @@ use uuid::Uuid;
 use crate::call::Call;
 use crate::failure::Failure;
 use crate::news::News;
+use crate::remote::by_key::{Changes, Lines};
 use crate::remote::config::Source;
 use crate::remote::continued::Continued;
 use crate::remote::per_runtime::PerRuntime;
@@ -37,6 +38,7 @@ pub struct Remote<D> {
     runner: Runner,
     acquisitions: Batcher<Acquisitions>,
     releases: Batcher<Releases>,
+    changes: Arc<Changes>,
     fencing: Fencing,
     news: News,
 }
@@ -84,12 +86,15 @@ impl<D: Driver> Database for Remote<D> {
             turns.map(|turns| PerRuntime::new(move || Semaphore::new(turns)));
         let (in_order, purge) = (Arc::new(InOrder::new()), Purge::new());
         let acquirer = Acquirer { runner: runner.clone(), in_order, purge };
+        let lines = PerRuntime::new(Lines::default);
+        let changes = Arc::new(Changes { acquirer: acquirer.clone(), news: news.clone(), lines });
         let acquisitions = Acquisitions { acquirer, turns };
         let releases = Releases { runner: runner.clone(), turns: release_turns };
         Ok(Self {
             driver,
             acquisitions: batcher(D::NAME, &runner, acquisitions),
             releases: batcher(D::NAME, &runner, releases),
+            changes,
             runner,
             fencing,
             news,
@@ -146,23 +151,24 @@ impl<D: Driver> Database for Remote<D> {
         T: Send + 'static,
         F: FnMut(&mut [State], Clock) -> Result<T, Error> + Send + 'static,
     {
+        let Acquisitions { turns, acquirer } = self.acquisitions.sender();
+        let is_acquisition = change.urgency == Urgency::Asks && !change.leases.is_empty();
+        if !is_acquisition {
+            self.wait_for_acquisitions(&change.leases).await?;
+        }
+        if change.keys.len() == 1 && !change.leases.is_empty() && change.membership.is_none() {
+            return self.changes.change(change, turns.current()?, step).await;
+        }
         let mut running = self.runner.within_limit(change.urgency);
         if change.urgency == Urgency::Renews {
             // A row that stays locked must not occupy the only connection for renewals.
             running.give_up = Instant::now() + self.runner.timeout / 4;
         }
-        if change.urgency != Urgency::Asks || change.leases.is_empty() {
-            self.wait_for_acquisitions(&change.leases).await?;
-            let known = match (change.urgency, &change.keys[..]) {
-                (Urgency::Releases, [key]) => self.news.known_row(key),
-                _ => None,
-            };
-            return running.change(&change, known, step).await;
+        if !is_acquisition {
+            return running.change(&change, None, step).await;
         }
-        let Acquisitions { turns, acquirer: Acquirer { in_order, purge, .. } } =
-            self.acquisitions.sender();
         let turn = turns.turn(self.runner.timeout).await?;
-        let (leases, purge) = (change.leases.clone(), purge.clone());
+        let (leases, purge) = (change.leases.clone(), acquirer.purge.clone());
         let acquisition = async move {
             let _turn = turn;
             let mut longest = None;
@@ -178,7 +184,7 @@ impl<D: Driver> Database for Remote<D> {
             }
             Ok(changed)
         };
-        in_order.acquire(leases, acquisition).await?
+        acquirer.in_order.acquire(leases, acquisition).await?
     }
 
     async fn read(&self, key: &LockKey) -> Result<(State, Clock), Error> {
@@ -258,7 +264,11 @@ impl<D: Driver> Remote<D> {
 }
 
 /// Returns how long the leases are in force, or `None` if none of them is.
-fn longest_lease(states: &mut [State], leases: &[Uuid], clock: Clock) -> Option<Duration> {
+pub(super) fn longest_lease(
+    states: &mut [State],
+    leases: &[Uuid],
+    clock: Clock,
+) -> Option<Duration> {
     let entries = states.iter_mut().filter_map(|state| state.entry().ok());
     let held = entries.flat_map(|entry| &entry.holders);
     let ends = held.filter(|held| leases.contains(&held.name.id)).map(|held| held.ends).max()?;

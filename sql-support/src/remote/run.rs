@@ -69,7 +69,7 @@ impl Connections for Theirs {
 ///
 /// [`Run::run`] receives this value, so that an implementation can reserve connections for
 /// renewals.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Urgency {
     /// An acquisition or a read. The transaction may wait for a connection.

@@ -1,5 +1,7 @@
 //! The row of a key, and the entry that it contains.
 
+use std::sync::Arc;
+
 use leasehold_core::backend::entry::{Entry, Holding, StoreTime as _, Tokens};
 use leasehold_core::backend::{Claim, Mode, Patience, Vote};
 use leasehold_core::{Description, Error, ErrorKind, LockKey};
@@ -53,7 +55,7 @@ pub struct Clock {
 /// The state of a key, which a step of [`Database::change`](crate::rows::Database::change) changes.
 ///
 /// See [`Row`] for an example.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct State {
     key: LockKey,
     row: Option<Row>,
@@ -62,9 +64,9 @@ pub struct State {
     /// The entry as read, without expired leases and queue entries.
     before: Entry<Tag, i64>,
     /// Why the document cannot be read.
-    unreadable: Option<Error>,
-    /// The lease that the step has handed over.
-    handed_over: Option<Uuid>,
+    unreadable: Option<Arc<Error>>,
+    /// The leases to which steps have handed over the key.
+    handed_over: Vec<Uuid>,
     notices: Notices,
 }
 
@@ -167,10 +169,10 @@ impl State {
             row.as_ref().map_or_else(|| Ok(Document::default()), |row| row.document_at(clock.now));
         let (document, unreadable) = match read {
             Ok(document) => (document, None),
-            Err(error) => (Document::default(), Some(error.with_key(&key))),
+            Err(error) => (Document::default(), Some(Arc::new(error.with_key(&key)))),
         };
         let before = document.entry.clone();
-        let (handed_over, notices) = (None, Notices::default());
+        let (handed_over, notices) = (Vec::new(), Notices::default());
         Self { key, row, min_token, document, before, unreadable, handed_over, notices }
     }
 
@@ -228,8 +230,8 @@ impl State {
     pub(crate) fn hand_over(&mut self, clock: Clock) {
         let tokens = self.tokens(0, clock);
         let name = self.document.entry.hand_over(tokens, clock.now);
-        self.handed_over = name.map(|name| name.id);
-        self.notices.waiters |= self.handed_over.is_some();
+        self.notices.waiters |= name.is_some();
+        self.handed_over.extend(name.map(|name| name.id));
     }
 
     /// Returns the claim as the entry can grant or queue it. Spare tokens are never ahead of the
@@ -259,11 +261,11 @@ impl State {
         Some(Row::of(&self.document, next, self.row.as_ref()))
     }
 
-    /// Returns the tags of the claims whose callers must repeat them: the claim to which the step has
+    /// Returns the tags of the claims whose callers must repeat them: the claims to which steps have
     /// handed over the key, and the queued claims that can be granted now.
     pub fn woken(&self) -> Vec<Uuid> {
         let grantable = self.document.entry.grantable().map(|name| name.id);
-        self.handed_over.into_iter().chain(grantable).collect()
+        self.handed_over.iter().copied().chain(grantable).collect()
     }
 
     /// Returns the tags of the first queued claims that cannot be granted yet.
