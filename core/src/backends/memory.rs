@@ -4,17 +4,16 @@ mod machine;
 
 pub use machine::Machine;
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, Instant, SystemClock};
 use crate::contract::backend::{
     Attempt, AttemptAll, Capabilities, Claim, Feature, Fencing, Fingerprint, ForcedRelease,
     Inspection, JoinRequest, KeyPage, KeyWatch, KeyWatches, Lease, LockBackend, Member,
-    MemberStatus, Release, Renewal, Reply, Request, Revocation, StoreAdmin, StoreId, Subject, Vote,
+    MemberStatus, Release, Renewal, Revocation, StoreAdmin, StoreId, Subject, Vote,
 };
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
@@ -79,20 +78,22 @@ impl MemoryBackend {
         self.lease_watches.notify_all();
     }
 
-    fn apply<T>(&self, request: Request<'_>) -> Result<T, Error>
-    where
-        T: TryFrom<Reply, Error = Reply>,
-    {
+    /// Runs one step of the store, and notifies the waiters of `keys` if the step has changed them.
+    fn step<'a, T>(
+        &self,
+        keys: impl IntoIterator<Item = &'a LockKey>,
+        step: impl FnOnce(&mut Machine, Instant) -> T,
+    ) -> T {
         let (reply, has_changed) = {
             let mut machine = lock(&self.machine);
             let before = machine.changes();
-            let reply = machine.apply(&request, self.clock.now());
+            let reply = step(&mut machine, self.clock.now());
             (reply, machine.changes() != before)
         };
         if has_changed {
-            request.keys().into_iter().for_each(|key| self.watches.notify(key.as_str()));
+            keys.into_iter().for_each(|key| self.watches.notify(key.as_str()));
         }
-        reply?.read()
+        reply
     }
 }
 
@@ -108,19 +109,20 @@ impl LockBackend for MemoryBackend {
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
-        self.apply(Request::Acquire(Cow::Borrowed(claim)))
+        self.step([claim.key()], |machine, now| machine.acquire(claim, 0, now))
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
-        self.apply(Request::Renew(Cow::Borrowed(lease)))
+        Ok(self.step([lease.key()], |machine, now| machine.renew(lease, 0, now)))
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
-        self.apply(Request::Release(Cow::Borrowed(lease)))
+        Ok(self.step([lease.key()], |machine, now| machine.release(lease, now)))
     }
 
     async fn acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {
-        self.apply(Request::AcquireAll(Cow::Borrowed(claims)))
+        let keys = claims.iter().map(Claim::key);
+        self.step(keys, |machine, now| machine.acquire_all(claims, now))
     }
 
     fn watch(&self, subject: Subject<'_>) -> KeyWatch {
@@ -142,12 +144,11 @@ impl LockBackend for MemoryBackend {
 #[async_trait]
 impl StoreAdmin for MemoryBackend {
     async fn inspect(&self, key: &LockKey) -> Result<Inspection, Error> {
-        self.apply(Request::Inspect(Cow::Borrowed(key)))
+        Ok(self.step([], |machine, now| machine.inspect(key, now)))
     }
 
     async fn list(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, Error> {
-        let (prefix, after) = (Cow::Borrowed(prefix), after.map(Cow::Borrowed));
-        self.apply(Request::List { prefix, after })
+        Ok(self.step([], |machine, now| machine.list(prefix, after, now)))
     }
 
     async fn force_release(
@@ -155,7 +156,7 @@ impl StoreAdmin for MemoryBackend {
         key: &LockKey,
         only: Option<Fingerprint>,
     ) -> Result<ForcedRelease, Error> {
-        let forced = self.apply(Request::ForceRelease(Cow::Borrowed(key), only))?;
+        let forced = self.step([key], |machine, now| machine.force_release(key, only, now));
         self.lease_watches.notify(key.as_str());
         Ok(forced)
     }
@@ -165,7 +166,8 @@ impl StoreAdmin for MemoryBackend {
         key: &LockKey,
         only: Option<Fingerprint>,
     ) -> Result<Revocation, Error> {
-        let revocation = self.apply(Request::RequestRevocation(Cow::Borrowed(key), only))?;
+        let request = |machine: &mut Machine, now| machine.request_revocation(key, only, now);
+        let revocation = self.step([key], request);
         self.lease_watches.notify(key.as_str());
         Ok(revocation)
     }
@@ -174,19 +176,19 @@ impl StoreAdmin for MemoryBackend {
 #[async_trait]
 impl Member for MemoryBackend {
     async fn status(&self, fresh: StoreId) -> Result<MemberStatus, Error> {
-        self.apply(Request::Status(fresh))
+        Ok(self.step([], |machine, now| machine.status(fresh, now)))
     }
 
     async fn join(&self, request: &JoinRequest) -> Result<MemberStatus, Error> {
-        self.apply(Request::Join(Cow::Borrowed(request)))
+        Ok(self.step([], |machine, now| machine.join(request, now)))
     }
 
     async fn vote(&self, vote: &Vote) -> Result<Attempt, Error> {
-        self.apply(Request::Vote(Cow::Borrowed(vote)))
+        self.step([vote.claim().key()], |machine, now| machine.vote(vote, now))
     }
 
     async fn raise(&self, lease: &Lease, min_token: u64) -> Result<Renewal, Error> {
-        self.apply(Request::Raise(Cow::Borrowed(lease), min_token))
+        Ok(self.step([lease.key()], |machine, now| machine.renew(lease, min_token, now)))
     }
 }
 

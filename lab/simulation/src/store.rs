@@ -23,7 +23,7 @@ pub(crate) type Answer = Result<Reply, Error>;
 
 /// Returns all keys of a request.
 pub(crate) fn keys(request: &Message) -> Vec<LockKey> {
-    request.keys().into_iter().cloned().collect()
+    request.keys().cloned().collect()
 }
 
 /// Returns whether holders are notified of the request in addition to waiters.

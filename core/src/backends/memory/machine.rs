@@ -9,7 +9,7 @@ use crate::contract::backend::entry::{Entry, Obstacle, Step, Tokens};
 use crate::contract::backend::{
     Attempt, AttemptAll, Claim, Finding, Fingerprint, ForcedRelease, Grant, Inspection,
     JoinRequest, KeyPage, Lease, LeaseId, MemberStatus, QuorumConfiguration, Release, Renewal,
-    Reply, Request, StoreId, Vote,
+    Reply, Request, Revocation, StoreId, Vote,
 };
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::{Hashed, KeyMap, LockKey};
@@ -94,7 +94,7 @@ impl Machine {
                 renewals.collect::<Vec<Result<Renewal, Error>>>().into()
             }
             Request::RequestRevocation(key, only) => {
-                self.at(key, now, |_, entry| entry.request_revocation(*only)).into()
+                self.request_revocation(key, *only, now).into()
             }
             Request::Status(fresh) => self.status(*fresh, now).into(),
             Request::Vote(vote) => self.vote(vote, now)?.into(),
@@ -112,7 +112,7 @@ impl Machine {
         self.counts.changes
     }
 
-    fn acquire(
+    pub(super) fn acquire(
         &mut self,
         claim: &Claim,
         requested_token: u64,
@@ -125,7 +125,11 @@ impl Machine {
         })
     }
 
-    fn acquire_all(&mut self, claims: &[Claim], now: Instant) -> Result<AttemptAll, Error> {
+    pub(super) fn acquire_all(
+        &mut self,
+        claims: &[Claim],
+        now: Instant,
+    ) -> Result<AttemptAll, Error> {
         for claim in claims {
             let obstacle = |_: &mut Counts, entry: &mut Entry<LeaseId, Instant>| {
                 entry.obstacle(&claim.id(), claim, now)
@@ -147,7 +151,7 @@ impl Machine {
         Ok(AttemptAll::Granted(claims.iter().map(grant).collect()))
     }
 
-    fn vote(&mut self, vote: &Vote, now: Instant) -> Result<Attempt, Error> {
+    pub(super) fn vote(&mut self, vote: &Vote, now: Instant) -> Result<Attempt, Error> {
         if self.configuration.as_ref() != Some(vote.configuration()) {
             let message = "the store is not, or is no longer, a member of this quorum";
             let error = Error::new(ErrorKind::Unavailable, message);
@@ -156,7 +160,7 @@ impl Machine {
         self.acquire(vote.claim(), heeded(vote.requested_token(), now), now)
     }
 
-    fn renew(&mut self, lease: &Lease, min_token: u64, now: Instant) -> Renewal {
+    pub(super) fn renew(&mut self, lease: &Lease, min_token: u64, now: Instant) -> Renewal {
         self.at(lease.key(), now, |counts, entry| {
             let renewal = entry.renew(&lease.id(), lease, now);
             if matches!(renewal.reply, Renewal::Renewed | Renewal::RevocationRequested) {
@@ -166,19 +170,19 @@ impl Machine {
         })
     }
 
-    fn release(&mut self, lease: &Lease, now: Instant) -> Release {
+    pub(super) fn release(&mut self, lease: &Lease, now: Instant) -> Release {
         self.at(lease.key(), now, |counts, entry| {
             let release = entry.release(&lease.id(), now);
             counts.note(entry, release)
         })
     }
 
-    fn inspect(&mut self, key: &LockKey, now: Instant) -> Inspection {
+    pub(super) fn inspect(&mut self, key: &LockKey, now: Instant) -> Inspection {
         let last_token = (self.counts.last_token > 0).then_some(self.counts.last_token);
         self.at(key, now, |_, entry| entry.inspect(now)).with_last_token(last_token)
     }
 
-    fn force_release(
+    pub(super) fn force_release(
         &mut self,
         key: &LockKey,
         only: Option<Fingerprint>,
@@ -190,7 +194,16 @@ impl Machine {
         })
     }
 
-    fn list(&self, prefix: &str, after: Option<&str>, now: Instant) -> KeyPage {
+    pub(super) fn request_revocation(
+        &mut self,
+        key: &LockKey,
+        only: Option<Fingerprint>,
+        now: Instant,
+    ) -> Revocation {
+        self.at(key, now, |_, entry| entry.request_revocation(only))
+    }
+
+    pub(super) fn list(&self, prefix: &str, after: Option<&str>, now: Instant) -> KeyPage {
         let is_next = |key: &LockKey| after.is_none_or(|after| key.as_str() > after);
         let is_in_use = |(_, entry): &(&Hashed, &Entry<LeaseId, Instant>)| now < ends(entry);
         let keys = self.keys.iter().filter(is_in_use).map(|(Hashed(key), _)| key);
@@ -203,7 +216,7 @@ impl Machine {
         KeyPage::new(keys).with_next(next)
     }
 
-    fn status(&mut self, fresh: StoreId, now: Instant) -> MemberStatus {
+    pub(super) fn status(&mut self, fresh: StoreId, now: Instant) -> MemberStatus {
         let (store, since) = *self.identity.get_or_insert((fresh, now));
         MemberStatus::new(store)
             .with_configuration(self.configuration.clone())
@@ -211,7 +224,7 @@ impl Machine {
             .with_age(now.since(since))
     }
 
-    fn join(&mut self, request: &JoinRequest, now: Instant) -> MemberStatus {
+    pub(super) fn join(&mut self, request: &JoinRequest, now: Instant) -> MemberStatus {
         let configuration = request.configuration();
         let is_it = self.identity.is_some_and(|(store, _)| store == request.store());
         if is_it && self.configuration.as_ref().is_none_or(|mine| mine == configuration) {

@@ -180,12 +180,14 @@ impl Request<'_> {
     }
 
     /// Returns all keys of the request.
-    pub fn keys(&self) -> Vec<&LockKey> {
-        match self {
-            Self::RenewAll(leases) => leases.iter().map(Lease::key).collect(),
-            _ if self.claims().is_empty() => self.key().into_iter().collect(),
-            _ => self.claims().iter().map(Claim::key).collect(),
-        }
+    pub fn keys(&self) -> impl Iterator<Item = &LockKey> {
+        let (leases, claims) = match self {
+            Self::RenewAll(leases) => (&leases[..], &[][..]),
+            _ => (&[][..], self.claims()),
+        };
+        let is_single = leases.is_empty() && claims.is_empty();
+        let single = if is_single { self.key() } else { None };
+        leases.iter().map(Lease::key).chain(claims.iter().map(Claim::key)).chain(single)
     }
 
     /// Returns the claims of the request. The list is empty if the request does not acquire leases.
