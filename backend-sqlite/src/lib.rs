@@ -24,7 +24,8 @@
 //! for changes by other processes (`PRAGMA data_version`):
 //!
 //! - While callers wait, the thread checks the file every 5 to 10 ms. If other claims precede all
-//!   claims of the process in the queue, the interval is longer, but at most 200 ms.
+//!   claims of the process in the queue, or if the queue has no space for these claims, the interval
+//!   is longer, but at most 200 ms.
 //! - While there are only holders, the thread checks the file every 100 to 200 ms.
 //! - While there are neither waiting callers nor holders, the thread checks every 1 to 2 s whether
 //!   the files still exist.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use leasehold_core::backend::entry::Entry;
 use leasehold_core::{Error, LockKey};
-use leasehold_entry::Tag;
+use leasehold_entry::{Document, Tag};
 use leasehold_sql_support::rows::Clock;
 use leasehold_sql_support::{Concerns, News};
 
@@ -64,8 +64,7 @@ struct Seen {
     holders: u64,
     /// The time when the first lease or queue entry of the key expires, on the file's clock.
     ends: i64,
-    /// The number of queue entries before the first queue entry that a datagram to this process
-    /// wakes. Zero if there is no such entry, because only polls notify the watches then.
+    /// The result of [`entries_ahead`].
     ahead: usize,
 }
 
@@ -215,9 +214,7 @@ impl Poller {
         let ends = entry.holders.iter().map(|holding| holding.ends);
         let first_end = ends.chain(entry.queue.iter().map(|waiter| waiter.ends)).min();
         let queue: Vec<Tag> = entry.queue.iter().map(|waiter| waiter.name).collect();
-        let socket = tables.bound_socket();
-        let is_own = |tag: &Tag| socket.is_some() && state.socket(&tag.id) == socket;
-        let ahead = queue.iter().position(is_own).unwrap_or_default();
+        let ahead = entries_ahead(&queue, tables.bound_socket(), |tag| state.socket(&tag.id));
         let seen = Seen { holders, ends: first_end.unwrap_or(i64::MAX), ahead };
         let before = self.seen.insert(key.clone(), seen);
         if before.is_none_or(|before| before.holders != holders) {
@@ -225,6 +222,21 @@ impl Poller {
         }
         Ok(())
     }
+}
+
+/// Returns the number of queue entries ahead of the first entry of this process, which a datagram to
+/// the socket `own` wakes.
+///
+/// Without such an entry, only polls notify this process, so the process must poll often. However, if
+/// the queue is full and all of its entries have sockets of other processes, this process is not in
+/// the queue and first has to wait for space, so all entries are ahead.
+fn entries_ahead(queue: &[Tag], own: Option<u32>, socket: impl Fn(&Tag) -> Option<u32>) -> usize {
+    let is_own = |tag: &Tag| own.is_some() && socket(tag) == own;
+    queue.iter().position(is_own).unwrap_or_else(|| {
+        let is_full = queue.len() >= Document::MAX_QUEUE;
+        let is_of_others = is_full && queue.iter().all(|tag| socket(tag).is_some());
+        if is_of_others { queue.len() } else { 0 }
+    })
 }
 
 /// Returns a hash of the holders of a key and of the values that they publish.

@@ -53,9 +53,11 @@ impl Wakes {
         Self { database: database.to_owned(), news, own, sender, woken }
     }
 
-    /// Returns the number of this process's socket. Binds the socket on the first call.
-    pub(crate) fn socket(&self) -> Option<u32> {
-        let own = self.own.get_or_init(|| Own::bind(&self.database, &self.news).ok());
+    /// Returns the number of this process's socket. Binds the socket on the first call. `in_use`
+    /// returns the numbers of the sockets in the queue of the key.
+    pub(crate) fn socket(&self, in_use: impl FnOnce() -> Vec<u32>) -> Option<u32> {
+        let bind = || Own::bind(&self.database, &in_use(), &self.news).ok();
+        let own = self.own.get_or_init(bind);
         own.as_ref().map(|own| own.number)
     }
 
@@ -92,8 +94,12 @@ impl Wakes {
 
 impl Own {
     /// Binds the first free socket, and starts the thread that receives its datagrams.
-    fn bind(database: &Path, news: &News) -> io::Result<Self> {
+    ///
+    /// A transaction is open, and the sockets `in_use` are skipped to keep the transaction short.
+    /// Finding out that a socket is in use takes four system calls, and there may be 128 of them.
+    fn bind(database: &Path, in_use: &[u32], news: &News) -> io::Result<Self> {
         let (number, path, socket) = (0..SOCKETS)
+            .filter(|number| !in_use.contains(number))
             .find_map(|number| {
                 let path = path_of(database, number);
                 bind(&path).map(|socket| socket.map(|socket| (number, path, socket))).transpose()

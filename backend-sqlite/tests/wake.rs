@@ -52,10 +52,15 @@ async fn is_notified(watch: &mut KeyWatch) -> bool {
     timeout(SOON, watch.changed()).await.is_ok()
 }
 
-/// Returns the number of the socket in the only queue entry.
+/// Returns the number of the socket in the first queue entry.
 fn queued_socket(folder: &Path) -> Option<u32> {
-    let text = "SELECT document ->> '$.queue[0].socket' FROM leasehold_key";
-    Connection::open(file(folder)).unwrap().query_row(text, [], |row| row.get(0)).unwrap()
+    socket_in_queue(folder, 0)
+}
+
+/// Returns the number of the socket in the queue entry at this position.
+fn socket_in_queue(folder: &Path, position: usize) -> Option<u32> {
+    let text = format!("SELECT document ->> '$.queue[{position}].socket' FROM leasehold_key");
+    Connection::open(file(folder)).unwrap().query_row(&text, [], |row| row.get(0)).unwrap()
 }
 
 #[tokio::test]
@@ -98,6 +103,20 @@ async fn a_release_sends_the_tag_of_the_next_claim() {
     let mut received = [0; 17];
     let length = receiver.recv(&mut received).unwrap();
     assert_eq!(received[..length], tag(&claim.id().secret()).as_bytes()[..]);
+}
+
+#[tokio::test]
+async fn the_number_of_a_deleted_socket_is_not_used_again_while_a_claim_with_it_is_queued() {
+    let folder = Folder::in_memory("sqlite-");
+    let (one, other) = (backend(folder.path()).await, backend(folder.path()).await);
+    let third = backend(folder.path()).await;
+    hold(&one).await;
+    queue(&other, &claim()).await;
+
+    fs::remove_file(socket(folder.path(), 0)).unwrap();
+    queue(&third, &claim()).await;
+
+    assert_eq!([0, 1].map(|position| socket_in_queue(folder.path(), position)), [Some(0), Some(1)]);
 }
 
 #[tokio::test]

@@ -8,7 +8,10 @@ use crate::SqliteConfig;
 /// When the row of the key expires.
 const ENDS: i64 = 1_000_000;
 
-/// A file with one key, which this version cannot read, and a process that waits for the key.
+/// A document that this version cannot read.
+const UNREADABLE: &str = r#"{"v":2}"#;
+
+/// A file with one key, and a process that waits for the key.
 struct Scene {
     _folder: TempDir,
     store: Store,
@@ -17,13 +20,13 @@ struct Scene {
 }
 
 impl Scene {
-    fn new() -> Self {
+    fn new(document: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = SqliteConfig::new(folder.path().join("locks.db")).unwrap();
         let mut store = Store::open(&config, &News::new(), Instant::now()).unwrap();
         let row = format!(
             "INSERT INTO leasehold_key (key, token, spare, ends, document) \
-             VALUES ('job', 1, 0, {ENDS}, '{{\"v\":2}}')"
+             VALUES ('job', 1, 0, {ENDS}, '{document}')"
         );
         store
             .write(Instant::now(), |tables, _| Ok(tables.connection.execute_batch(&row)?))
@@ -41,9 +44,39 @@ impl Scene {
     }
 }
 
+/// Returns a document with a holder and as many queue entries as fit. Each entry has a `socket`.
+fn full_queue(socket: Option<u32>) -> String {
+    let lease = |number: usize, fields: &str| {
+        format!(r#"{{"tag":"{number:032x}","print":"{number:08x}","ends":{ENDS}{fields}}}"#)
+    };
+    let holder = lease(0, r#","token":1"#);
+    let fields = socket.map(|socket| format!(r#","socket":{socket}"#)).unwrap_or_default();
+    let queue = (1..=Document::MAX_QUEUE).map(|number| lease(number, &fields));
+    let queue = queue.collect::<Vec<_>>().join(",");
+    format!(r#"{{"v":1,"holders":[{holder}],"queue":[{queue}]}}"#)
+}
+
+#[test]
+fn a_process_for_which_the_queue_has_no_space_polls_rarely() {
+    let mut scene = Scene::new(&full_queue(Some(7)));
+
+    scene.poll(1);
+
+    assert_eq!(scene.poller.pause_in_queues(), WHILE_HOLDING);
+}
+
+#[test]
+fn a_process_whose_queue_entry_may_have_no_socket_polls_often() {
+    let mut scene = Scene::new(&full_queue(None));
+
+    scene.poll(1);
+
+    assert_eq!(scene.poller.pause_in_queues(), Duration::ZERO);
+}
+
 #[test]
 fn a_key_that_cannot_be_read_is_read_again_only_when_it_has_expired() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::new(UNREADABLE);
 
     let read = [1, 2, ENDS - 1, ENDS].map(|now| scene.poll(now));
 
@@ -52,7 +85,7 @@ fn a_key_that_cannot_be_read_is_read_again_only_when_it_has_expired() {
 
 #[test]
 fn a_key_that_cannot_be_read_does_not_shorten_the_pause() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::new(UNREADABLE);
 
     scene.poll(1);
 
