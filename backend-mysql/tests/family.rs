@@ -80,6 +80,27 @@ fn connection_limits() -> [(&'static str, Options); 2] {
 /// InnoDB waits for whole seconds, and the remaining time of the call may be shorter.
 const REASONS_TO_GIVE_UP: &[&str] = &["time limit", "held a database lock", "in time"];
 
+fn counting_statements() -> Options {
+    let options = Options::new().set("performance-schema", "ON");
+    options.set("general-log", "ON").set("log-output", "TABLE")
+}
+
+const FORGET_STATEMENTS: &str = "TRUNCATE performance_schema.events_statements_summary_by_digest;
+    TRUNCATE mysql.general_log";
+
+/// Returns one line per statement: the number of its executions and the beginning of its text. MariaDB's
+/// digests do not contain prepared statements, but the log does. MySQL's digests also contain preparations,
+/// which are left out, because each connection prepares a statement only once.
+const EXECUTED_STATEMENTS: &str = "SELECT CONCAT(COUNT_STAR, ' ', DIGEST_TEXT)
+    FROM performance_schema.events_statements_summary_by_digest WHERE DIGEST_TEXT NOT REGEXP '^(PREPARE|TRUNCATE)'
+    UNION ALL SELECT CONCAT(COUNT(*), ' ', MIN(LEFT(argument, 40))) FROM mysql.general_log
+    WHERE command_type = 'Execute' AND @@version LIKE '%MariaDB%' GROUP BY LEFT(argument, 40)";
+
+/// Parts of the statements of a purge, each with the maximum number of its executions by one purge. A
+/// purge that finds no more keys starts again with the first key.
+const UPKEEP: &[(&str, u64)] =
+    &[("UPDATE `leasehold_min_token`", 2), ("SELECT MAX", 2), ("DELETE FROM `leasehold_key`", 2)];
+
 fn durable() -> Options {
     Options::new()
 }

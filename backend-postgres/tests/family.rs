@@ -85,6 +85,23 @@ fn connection_limits() -> [(&'static str, Options); 1] {
 
 const REASONS_TO_GIVE_UP: &[&str] = &["time limit"];
 
+fn counting_statements() -> Options {
+    Options::new().set("shared_preload_libraries", "pg_stat_statements")
+}
+
+const FORGET_STATEMENTS: &str =
+    "CREATE EXTENSION IF NOT EXISTS pg_stat_statements; SELECT pg_stat_statements_reset()";
+
+/// Returns one line per statement: the number of its executions and its text.
+const EXECUTED_STATEMENTS: &str =
+    "SELECT calls || ' ' || translate(query, chr(10), ' ') FROM pg_stat_statements
+    WHERE query NOT LIKE '%pg_stat_statements%'";
+
+/// Parts of the statements of a move and of a purge, each with the maximum number of its executions by
+/// one move or one purge. A purge that finds no more keys starts again with the first key.
+const UPKEEP: &[(&str, u64)] =
+    &[("WITH current AS", 1), ("pg_advisory_xact_lock", 2), ("setval", 2), ("WITH page AS", 2)];
+
 /// It waits for the disk.
 fn durable() -> Options {
     Options::new().set("fsync", "on")

@@ -60,38 +60,6 @@ async fn renewals_beside_one_that_others_keep_succeed() {
     assert_eq!(renewed[2].as_ref().unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
-#[tokio::test]
-async fn a_lock_and_its_release_are_two_statements() {
-    const LOCKS: u64 = 50;
-
-    let mariadb = MariaDb::start().await;
-    let backend = connect(&mariadb.url()).await;
-    let lock = async || {
-        let lease = lease("job");
-        assert!(acquire(&backend, &lease).await.unwrap());
-        assert_eq!(backend.release(&lease).await.unwrap(), Release::Released);
-    };
-    lock().await;
-    lock().await;
-    let count = async |name: &str| {
-        let sql = format!("SHOW GLOBAL STATUS LIKE '{name}'");
-        let shown = mariadb.sql(&sql).await;
-        let number = shown.rsplit(|c: char| !c.is_ascii_digit()).next().unwrap();
-        number.parse::<u64>().unwrap()
-    };
-    let (executed, questions) = (count("Com_stmt_execute").await, count("Questions").await);
-
-    for _ in 0..LOCKS {
-        lock().await;
-    }
-
-    // A purge executes up to five statements, and the counting has its own statements.
-    let executed = count("Com_stmt_execute").await - executed;
-    assert!((2 * LOCKS..=2 * LOCKS + 5).contains(&executed), "{executed} prepared statements");
-    let all = count("Questions").await - questions;
-    assert!(all < 5 * LOCKS / 2, "{all} statements");
-}
-
 /// An application's own connection, which it keeps when a text failed, as a client that is stopped just then does.
 #[derive(Debug)]
 struct Kept(Mutex<Conn>);

@@ -112,6 +112,8 @@ pub(crate) enum Scenario {
     SqlHeld,
     /// PostgreSQL, MariaDB and SQLite, ten minutes of locks each on keys that come and go: the size of the tables.
     SqlChurn,
+    /// PostgreSQL and MariaDB, 200,000 locks of one key under an old snapshot: how much the cost of a lock grows.
+    SqlSnapshot,
     /// ZooKeeper, one task with one key, beside Apache Curator: lock and release.
     ZookeeperLock,
     /// ZooKeeper, two clients with one key, beside Apache Curator.

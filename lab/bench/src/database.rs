@@ -1,10 +1,14 @@
 //! Databases of the bench's own, and the figures that they give of their work.
 
+use std::any::Any;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use leasehold_mysql::mysql_async::prelude::Queryable;
+use leasehold_mysql::mysql_async::{Conn, Opts};
+use leasehold_postgres::tokio_postgres::{self, NoTls};
 use leasehold_testbed::{MariaDb, MariaDbOptions, Postgres, PostgresOptions};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
@@ -101,6 +105,31 @@ impl Server {
             Self::Sqlite(_) => return None,
         };
         Some(count.parse().expect("it is a number"))
+    }
+
+    /// Begins a transaction with a snapshot of the table of keys. The transaction ends when the returned connection is
+    /// dropped.
+    pub(crate) async fn open_snapshot(&self) -> Box<dyn Any + Send> {
+        let read = "SELECT count(*) FROM leasehold_key";
+        match self {
+            Self::Postgres(server) => {
+                let connected = tokio_postgres::connect(&server.url(), NoTls).await;
+                let (client, connection) = connected.expect("the server is up");
+                tokio::spawn(connection);
+                let begin = format!("BEGIN ISOLATION LEVEL REPEATABLE READ; {read}");
+                client.batch_execute(&begin).await.expect("the table exists");
+                Box::new(client)
+            }
+            Self::MariaDb(server) => {
+                let options = Opts::from_url(&server.url()).expect("the URL is valid");
+                let mut conn = Conn::new(options).await.expect("the server is up");
+                let begin = "START TRANSACTION WITH CONSISTENT SNAPSHOT";
+                conn.query_drop(begin).await.expect("the server is up");
+                conn.query_drop(read).await.expect("the table exists");
+                Box::new(conn)
+            }
+            Self::Sqlite(_) => unimplemented!("no scenario needs a snapshot of SQLite"),
+        }
     }
 
     /// The number of rows in the table of keys.

@@ -16,6 +16,7 @@ mod one;
 mod quorum;
 mod sql_churn;
 mod sql_lock;
+mod sql_snapshot;
 mod waiting;
 mod zookeeper;
 
@@ -55,6 +56,7 @@ pub(crate) async fn run(scenario: Scenario, args: &Args) -> Vec<Outcome> {
         Scenario::SqliteHandOver => vec![hand_over::run_on(Database::Sqlite, args).await],
         Scenario::SqlHeld => vec![held::run_on_databases(args).await],
         Scenario::SqlChurn => vec![sql_churn::run(args).await],
+        Scenario::SqlSnapshot => vec![sql_snapshot::run(args).await],
         Scenario::ZookeeperLock => zookeeper::lock(args).await,
         Scenario::ZookeeperHandOver => vec![zookeeper::hand_over(args).await],
         Scenario::ZookeeperHeld => vec![zookeeper::held(args).await],

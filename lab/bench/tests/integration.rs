@@ -157,11 +157,11 @@ fn hand_overs_on_databases_are_measured() {
 
 #[test]
 fn leases_on_databases_are_held_and_their_tables_sized() {
-    let [held, churn] = &measured(&["sql-held", "sql-churn"])[..] else {
-        panic!("two were asked for")
-    };
+    let scenarios = ["sql-held", "sql-churn", "sql-snapshot"];
+    let [held, churn, snapshot] = &measured(&scenarios)[..] else { panic!("three were asked for") };
 
     assert_eq!(figures(held, "lost"), [0.0, 0.0, 0.0]);
     assert_complete(held, "memory per lease");
     assert_complete(churn, "size at the end");
+    assert_complete(snapshot, "CPU per lock, end ÷ start");
 }

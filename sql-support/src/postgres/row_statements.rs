@@ -453,13 +453,17 @@ const LIST: &str = "SELECT key FROM {key} WHERE key >= :from AND key > :after AN
 
 /// One purge at a time raises the minimum token, because `setval` could otherwise lower it. The
 /// number of the advisory lock is a random constant.
+///
+/// Each key has one row of generation 0. Under an old snapshot, only this row and the newest row of a key
+/// are visited, because the key may have many dead versions of other generations.
 const PURGE: &str = "SELECT pg_advisory_xact_lock(4417392650162286022);
 SELECT setval('{min_token}', greatest(last_value, 2 * ($CLOCK - :age))) FROM {min_token};
 WITH page AS (
-  SELECT DISTINCT key FROM {key} WHERE key > :after ORDER BY key LIMIT :count
+  SELECT key, (SELECT generation FROM {key} AS n WHERE n.key >= k.key AND n.key <= k.key ORDER BY n.key DESC, n.generation DESC LIMIT 1) AS generation
+  FROM {key} AS k WHERE key > :after AND generation = 0 ORDER BY key LIMIT :count
 ), old AS (
-  SELECT key FROM {key} WHERE key IN (SELECT key FROM page) AND NOT moved AND ends <= $CLOCK
-    AND token <= (SELECT last_value FROM {min_token}) ORDER BY key FOR UPDATE SKIP LOCKED
+  SELECT k.key FROM page JOIN {key} AS k ON k.key = page.key AND k.generation = page.generation
+  WHERE NOT k.moved AND k.ends <= $CLOCK AND k.token <= (SELECT last_value FROM {min_token}) ORDER BY k.key FOR UPDATE OF k SKIP LOCKED
 ), gone AS (
   DELETE FROM {key} WHERE key IN (SELECT key FROM old) RETURNING 1
 )

@@ -10,6 +10,7 @@ mod limits;
 pub(crate) mod membership;
 mod recovery;
 mod runtimes;
+mod statements;
 
 use std::time::Duration;
 
