@@ -229,7 +229,8 @@ impl Poller {
 ///
 /// Without such an entry, only polls notify this process, so the process must poll often. However, if
 /// the queue is full and all of its entries have sockets of other processes, this process is not in
-/// the queue and first has to wait for space, so all entries are ahead.
+/// the queue and first has to wait for space, so all entries are ahead. A process that only observes
+/// such a key also polls rarely.
 fn entries_ahead(queue: &[Tag], own: Option<u32>, socket: impl Fn(&Tag) -> Option<u32>) -> usize {
     let is_own = |tag: &Tag| own.is_some() && socket(tag) == own;
     queue.iter().position(is_own).unwrap_or_else(|| {

@@ -259,10 +259,7 @@ impl Tables {
 
     fn write(&self, state: &mut State) -> Result<(), Stop> {
         for tag in state.queued() {
-            let queue: Vec<Uuid> =
-                state.entry()?.queue.iter().map(|waiter| waiter.name.id).collect();
-            let in_use = || queue.iter().filter_map(|tag| state.socket(tag)).collect();
-            if let Some(socket) = self.wakes.socket(in_use) {
+            if let Some(socket) = self.wakes.socket(|| state.sockets()) {
                 state.set_socket(tag, socket);
             }
         }

@@ -1,10 +1,9 @@
-//! Applies the waiting changes of a key together. Otherwise, each of them would replace the row that the
-//! others have read.
+//! Applies the queued changes of a key together. Otherwise, each change would replace the row that the
+//! remaining callers have read, and these callers would have to start again.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::mem;
-use std::slice;
 use std::sync::{Arc, Mutex};
 
 use leasehold_core::backend::unpoisoned;
@@ -18,37 +17,37 @@ use crate::remote::Urgency;
 use crate::remote::database::longest_lease;
 use crate::remote::per_runtime::{PerRuntime, turn};
 use crate::remote::together::Acquirer;
-use crate::rows::{Change, Clock, State};
+use crate::rows::{Acquire, Change, Clock, State};
 
-/// The changes of documents by acquisitions and releases.
+/// Acquisitions and releases that read and replace the row of a single key.
 pub(super) struct Changes {
     pub(super) acquirer: Acquirer,
     pub(super) news: News,
-    /// The changes that wait. A runtime may be blocked, so each runtime applies its own changes.
-    pub(super) lines: PerRuntime<Lines>,
+    /// A runtime may be blocked, so each runtime has its own queues.
+    pub(super) queues: PerRuntime<KeyQueues>,
 }
 
-/// The changes that wait, by key. A line exists as long as a task applies its changes. Acquisitions and
-/// releases have different lines, because they use different connections.
-pub(super) type Lines = Mutex<HashMap<(LockKey, Urgency), Vec<Box<dyn Waiting>>>>;
+/// The queued changes. The queue of a key exists as long as a task applies its changes. Acquisitions and
+/// releases have separate queues, because they use different connections.
+pub(super) type KeyQueues = Mutex<HashMap<(LockKey, Urgency), Vec<Box<dyn QueuedChange>>>>;
 
-/// A change that waits.
-pub(super) trait Waiting: Send {
+/// A change of one caller.
+pub(super) trait QueuedChange: Send {
     /// Returns the tags of the leases that the change may grant or release.
     fn leases(&self) -> &[Uuid];
 
     /// Returns whether the caller still waits for the reply.
     fn is_open(&self) -> bool;
 
-    /// Applies the change to the state of the key. A change that fails does not modify the state.
+    /// Applies the change to the state of the key.
     fn apply(&mut self, states: &mut [State], clock: Clock);
 
-    /// Sends the reply to the caller. If the row could not be written, the reply is `failed`.
-    fn answer(self: Box<Self>, failed: Option<Error>);
+    /// Replies to the caller: with the error `failed` if the row could not be read or written, and
+    /// otherwise with the result of the change.
+    fn reply(self: Box<Self>, failed: Option<Error>);
 }
 
-/// A change by one caller.
-struct One<T, F> {
+struct ChangeOf<T, F> {
     leases: Vec<Uuid>,
     step: F,
     done: Option<Result<T, Error>>,
@@ -61,7 +60,7 @@ impl Changes {
     ///
     /// # Cancel safety
     ///
-    /// If the caller leaves before the row is read, the change is not applied.
+    /// If the caller leaves while the change is queued, the change is not applied.
     pub(super) async fn change<T, F>(
         self: &Arc<Self>,
         change: Change,
@@ -75,21 +74,27 @@ impl Changes {
         let Change { mut keys, leases, membership: _, urgency } = change;
         let key = keys.pop().expect("a change has a key");
         let runtime = Handle::try_current().map_err(|_none| outside_of_runtime())?;
-        let (lines, (caller, reply)) = (self.lines.current()?, oneshot::channel());
-        let waiting = Box::new(One { leases, step, done: None, caller });
-        let is_first = match unpoisoned(&lines).entry((key.clone(), urgency)) {
-            Entry::Occupied(line) => {
-                line.into_mut().push(waiting);
+        let queues = self.queues.current()?;
+        let (caller, reply) = oneshot::channel();
+        let queued = Box::new(ChangeOf { leases, step, done: None, caller });
+        let is_first = match unpoisoned(&queues).entry((key.clone(), urgency)) {
+            Entry::Occupied(queue) => {
+                let queue = queue.into_mut();
+                if queue.len() == queue.capacity() {
+                    queue.retain(|queued| queued.is_open());
+                }
+                queue.push(queued);
                 false
             }
-            Entry::Vacant(line) => {
-                line.insert(vec![waiting]);
+            Entry::Vacant(queue) => {
+                queue.insert(vec![queued]);
                 true
             }
         };
         if is_first {
-            let (changes, of) = (Arc::clone(self), (key, urgency));
-            runtime.spawn(Line { changes, lines, turns, of, has_ended: false }.apply_all());
+            let changes = Arc::clone(self);
+            let queue = KeyQueue { changes, queues, turns, key, urgency, has_ended: false };
+            runtime.spawn(queue.apply_all());
         }
         reply.await.map_err(|_dropped| task_ended())?
     }
@@ -99,97 +104,113 @@ impl Changes {
         &self,
         key: &LockKey,
         urgency: Urgency,
-        waiting: &mut [Box<dyn Waiting>],
-    ) -> Option<Error> {
+        batch: &mut [Box<dyn QueuedChange>],
+    ) -> Result<(), Error> {
         let Acquirer { runner, purge, .. } = &self.acquirer;
-        let leases: Vec<_> = waiting.iter().flat_map(|one| one.leases()).copied().collect();
+        let leases: Vec<_> = batch.iter().flat_map(|queued| queued.leases()).copied().collect();
         let change = Change { keys: vec![key.clone()], leases, membership: None, urgency };
-        let known = if urgency == Urgency::Releases { self.news.known_row(key) } else { None };
+        let known = match (urgency, batch.len()) {
+            (Urgency::Releases, 1) => self.news.known_row(key),
+            _ => None,
+        };
         let mut longest = None;
         let step = |states: &mut [State], clock: Clock| {
-            waiting.iter_mut().for_each(|one| one.apply(states, clock));
-            longest = longest_lease(states, &change.leases, clock);
+            batch.iter_mut().for_each(|queued| queued.apply(states, clock));
+            if urgency == Urgency::Asks {
+                longest = longest_lease(states, &change.leases, clock);
+            }
             Ok(())
         };
-        let failed = runner.within_limit(urgency).change(&change, known, step).await.err();
-        if let Some(longest) = longest.filter(|_| urgency == Urgency::Asks && failed.is_none()) {
+        runner.within_limit(urgency).change(&change, known, step).await?;
+        if let Some(longest) = longest {
             runner.connections.keep_for_renewals(longest);
             purge.count(&change.keys, runner);
         }
-        failed
+        Ok(())
     }
 }
 
-/// A line whose changes a task applies. If the task is dropped, its callers get an error.
-struct Line {
+/// The queue of a key, in the task that applies its changes. If the task is dropped, the callers get an
+/// error.
+struct KeyQueue {
     changes: Arc<Changes>,
-    lines: Arc<Lines>,
+    queues: Arc<KeyQueues>,
     turns: Arc<Semaphore>,
-    of: (LockKey, Urgency),
+    key: LockKey,
+    urgency: Urgency,
     has_ended: bool,
 }
 
-impl Line {
+impl KeyQueue {
     async fn apply_all(mut self) {
-        let (changes, (key, urgency)) = (Arc::clone(&self.changes), self.of.clone());
+        let changes = Arc::clone(&self.changes);
         let Acquirer { runner, in_order, .. } = &changes.acquirer;
-        loop {
-            // Callers can join or leave until a connection is free.
-            let turn = match urgency {
-                Urgency::Asks => Some(turn(Arc::clone(&self.turns), runner.timeout).await),
-                _ => None,
+        let is_acquisition = self.urgency == Urgency::Asks;
+        while let Some(queued) = self.len_or_end() {
+            // Callers can join or leave the batch until a connection is free.
+            let turn = match is_acquisition {
+                true => Some(turn(Arc::clone(&self.turns), runner.timeout).await).transpose(),
+                false => Ok(None),
             };
-            let Some(mut waiting) = self.next() else { return };
-            let acquired: Vec<_> = match urgency {
-                Urgency::Asks => waiting.iter().flat_map(|one| one.leases()).copied().collect(),
-                _ => Vec::new(),
+            let most = if turn.is_ok() { Acquire::MAX_TOGETHER } else { queued };
+            let mut batch = self.take(most);
+            let leases = batch.iter().filter(|_| is_acquisition).flat_map(|queued| queued.leases());
+            // The acquisitions are registered before callers that have left are removed, so that the
+            // releases of these callers wait.
+            let running =
+                is_acquisition.then(|| in_order.begin(leases.copied().collect::<Vec<_>>()));
+            batch.retain(|queued| queued.is_open());
+            let applied = match turn {
+                Err(error) => Err(error.into()),
+                Ok(_) if batch.is_empty() => Ok(()),
+                Ok(_turn) => changes.apply(&self.key, self.urgency, &mut batch).await,
             };
-            // The acquisitions are registered before the check for callers that have left, so that
-            // the releases of these callers wait.
-            let _running = in_order.begin(acquired);
-            waiting.retain(|one| one.is_open());
-            let failed = match turn {
-                Some(Err(error)) => Some(error.into()),
-                _ if waiting.is_empty() => None,
-                _ => changes.apply(&key, urgency, &mut waiting).await,
-            };
-            if failed.as_ref().is_some_and(|error| error.kind() == ErrorKind::Unexpected) {
-                // One of the changes may have caused the error.
-                for mut one in waiting {
-                    let failed = changes.apply(&key, urgency, slice::from_mut(&mut one)).await;
-                    one.answer(failed);
-                }
-                continue;
-            }
-            for one in waiting {
-                one.answer(failed.as_ref().map(Error::repeated));
+            drop(running);
+            let mut failed = applied.err();
+            while let Some(queued) = batch.pop() {
+                let repeated = failed.as_ref().map(Error::repeated);
+                // The last caller gets the error with its cause.
+                queued.reply(if batch.is_empty() { failed.take() } else { repeated });
             }
         }
     }
 
-    /// Returns the changes that wait. Removes the line if there are none.
-    fn next(&mut self) -> Option<Vec<Box<dyn Waiting>>> {
-        let mut lines = unpoisoned(&self.lines);
-        let waiting = mem::take(lines.get_mut(&self.of).expect("the line has not ended"));
-        if waiting.is_empty() {
-            lines.remove(&self.of);
+    /// Returns the number of queued changes. Removes the queue and returns `None` if there are none.
+    fn len_or_end(&mut self) -> Option<usize> {
+        let mut queues = unpoisoned(&self.queues);
+        let Entry::Occupied(queue) = queues.entry((self.key.clone(), self.urgency)) else {
+            return None;
+        };
+        let len = queue.get().len();
+        if len == 0 {
+            queue.remove();
             self.has_ended = true;
         }
-        Some(waiting).filter(|_| !self.has_ended)
+        (len > 0).then_some(len)
+    }
+
+    /// Removes up to `most` changes from the queue, without the changes of callers that have left.
+    fn take(&self, most: usize) -> Vec<Box<dyn QueuedChange>> {
+        let mut queues = unpoisoned(&self.queues);
+        let queue = queues.get_mut(&(self.key.clone(), self.urgency));
+        let queue = queue.expect("the queue exists until this task ends");
+        queue.retain(|queued| queued.is_open());
+        let later = queue.split_off(most.min(queue.len()));
+        mem::replace(queue, later)
     }
 }
 
-impl Drop for Line {
+impl Drop for KeyQueue {
     fn drop(&mut self) {
         if !self.has_ended {
-            // The mutex is unlocked before the changes are dropped, because they are foreign code.
-            let waiting = unpoisoned(&self.lines).remove(&self.of);
-            drop(waiting);
+            // The mutex is unlocked before the changes are dropped, because this wakes their callers.
+            let queue = unpoisoned(&self.queues).remove(&(self.key.clone(), self.urgency));
+            drop(queue);
         }
     }
 }
 
-impl<T, F> Waiting for One<T, F>
+impl<T, F> QueuedChange for ChangeOf<T, F>
 where
     T: Send,
     F: FnMut(&mut [State], Clock) -> Result<T, Error> + Send,
@@ -203,20 +224,12 @@ where
     }
 
     fn apply(&mut self, states: &mut [State], clock: Clock) {
-        let before = states.to_vec();
-        let done = (self.step)(states, clock);
-        if done.is_err() {
-            states.clone_from_slice(&before);
-        }
-        self.done = Some(done);
+        self.done = Some((self.step)(states, clock));
     }
 
-    fn answer(self: Box<Self>, failed: Option<Error>) {
+    fn reply(self: Box<Self>, failed: Option<Error>) {
         let Self { done, caller, .. } = *self;
-        let reply = match (done, failed) {
-            (Some(Err(error)), _) | (_, Some(error)) => Err(error),
-            (done, None) => done.expect("the change was applied"),
-        };
+        let reply = failed.map_or_else(|| done.expect("the change was applied"), Err);
         // A caller that has left does not need the reply.
         let _ = caller.send(reply);
     }
@@ -234,6 +247,7 @@ fn task_ended() -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error as _;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
@@ -246,13 +260,15 @@ mod tests {
 
     use super::*;
     use crate::call::Call;
+    use crate::failure::Failure;
     use crate::layout::Layout;
     use crate::postgres::KeyTable;
     use crate::remote::purge::Purge;
     use crate::remote::runner::Runner;
     use crate::remote::{Connections, Reply, RunError};
 
-    /// A database whose row is always free, and whose reads wait for a permit.
+    /// A database whose row is always free. Reads wait for a permit, and fail after the permits are
+    /// closed.
     #[derive(Debug)]
     struct Free {
         reads: Semaphore,
@@ -263,7 +279,10 @@ mod tests {
     impl Connections for Free {
         async fn run(&self, call: &Call, _: Urgency, _: Duration) -> Result<Reply, RunError> {
             let columns: &[&str] = if call.text().contains("LEFT JOIN LATERAL") {
-                self.reads.acquire().await.unwrap().forget();
+                let permit = self.reads.acquire().await;
+                permit
+                    .map_err(|closed| RunError::new(Failure::NotApplied, "no reply", closed))?
+                    .forget();
                 &["job", "3", "9", "0", "", "-1", "", "", "", "", "0", "2"]
             } else {
                 self.swaps.fetch_add(1, Ordering::Relaxed);
@@ -287,8 +306,8 @@ mod tests {
             let runner = Runner { connections, table, timeout: Duration::from_secs(60) };
             let acquirer =
                 Acquirer { runner, in_order: Arc::new(InOrder::new()), purge: Purge::new() };
-            let lines = PerRuntime::new(Lines::default);
-            let changes = Arc::new(Changes { acquirer, news: News::local(), lines });
+            let queues = PerRuntime::new(KeyQueues::default);
+            let changes = Arc::new(Changes { acquirer, news: News::local(), queues });
             Self { database, changes }
         }
 
@@ -305,15 +324,17 @@ mod tests {
                 urgency: Urgency::Asks,
             };
             let step = move |states: &mut [State], clock: Clock| {
+                if fails {
+                    return Err(claim.wrong_type());
+                }
                 let tokens = states[0].tokens(0, clock);
                 let entry = states[0].entry()?;
                 entry.acquire(tag, &claim, tokens, clock.now)?;
-                let holders = entry.holders.len();
-                if fails { Err(claim.wrong_type()) } else { Ok(holders) }
+                Ok(entry.holders.len())
             };
             let (changes, turns) = (Arc::clone(&self.changes), Arc::new(Semaphore::new(4)));
             let acquired = tokio::spawn(async move { changes.change(change, turns, step).await });
-            // The change joins its line.
+            // The change joins its queue.
             yield_now().await;
             acquired
         }
@@ -332,7 +353,7 @@ mod tests {
 
         assert_eq!(holders.collect::<Vec<_>>(), [1, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
         assert_eq!(fixture.database.swaps.load(Ordering::Relaxed), 2);
-        assert!(unpoisoned(&fixture.changes.lines.current().unwrap()).is_empty());
+        assert!(unpoisoned(&fixture.changes.queues.current().unwrap()).is_empty());
     }
 
     #[tokio::test]
@@ -350,5 +371,41 @@ mod tests {
         assert_eq!(first.await.unwrap().unwrap(), 1);
         assert_eq!(failed.await.unwrap().unwrap_err().kind(), ErrorKind::WrongType);
         assert_eq!(last.await.unwrap().unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn one_caller_gets_the_cause_of_an_error_and_the_others_get_copies() {
+        let fixture = Fixture::new();
+        let first = fixture.acquire(false).await;
+        let others = [fixture.acquire(false).await, fixture.acquire(false).await];
+
+        fixture.database.reads.close();
+
+        let mut errors = vec![first.await.unwrap().unwrap_err()];
+        for other in others {
+            errors.push(other.await.unwrap().unwrap_err());
+        }
+        assert!(errors.iter().all(|error| error.kind() == ErrorKind::Unavailable), "{errors:?}");
+        let with_cause = errors.iter().filter(|error| error.source().is_some()).count();
+        assert_eq!(with_cause, 2, "one for each batch");
+    }
+
+    #[tokio::test]
+    async fn a_batch_has_at_most_64_changes() {
+        let fixture = Fixture::new();
+        let mut acquired = vec![fixture.acquire(true).await];
+        for _ in 0..65 {
+            acquired.push(fixture.acquire(true).await);
+        }
+
+        fixture.database.reads.add_permits(2);
+        let unread = acquired.pop().unwrap();
+        for acquired in acquired {
+            assert_eq!(acquired.await.unwrap().unwrap_err().kind(), ErrorKind::WrongType);
+        }
+        assert!(!unread.is_finished());
+
+        fixture.database.reads.add_permits(1);
+        assert_eq!(unread.await.unwrap().unwrap_err().kind(), ErrorKind::WrongType);
     }
 }

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::call::Call;
 use crate::failure::Failure;
 use crate::news::News;
-use crate::remote::by_key::{Changes, Lines};
+use crate::remote::by_key::{Changes, KeyQueues};
 use crate::remote::config::Source;
 use crate::remote::continued::Continued;
 use crate::remote::per_runtime::PerRuntime;
@@ -86,8 +86,8 @@ impl<D: Driver> Database for Remote<D> {
             turns.map(|turns| PerRuntime::new(move || Semaphore::new(turns)));
         let (in_order, purge) = (Arc::new(InOrder::new()), Purge::new());
         let acquirer = Acquirer { runner: runner.clone(), in_order, purge };
-        let lines = PerRuntime::new(Lines::default);
-        let changes = Arc::new(Changes { acquirer: acquirer.clone(), news: news.clone(), lines });
+        let queues = PerRuntime::new(KeyQueues::default);
+        let changes = Arc::new(Changes { acquirer: acquirer.clone(), news: news.clone(), queues });
         let acquisitions = Acquisitions { acquirer, turns };
         let releases = Releases { runner: runner.clone(), turns: release_turns };
         Ok(Self {
@@ -156,6 +156,7 @@ impl<D: Driver> Database for Remote<D> {
         if !is_acquisition {
             self.wait_for_acquisitions(&change.leases).await?;
         }
+        // The swap of a quorum's claim has a condition of its own, and renewals have a shorter limit.
         if change.keys.len() == 1 && !change.leases.is_empty() && change.membership.is_none() {
             return self.changes.change(change, turns.current()?, step).await;
         }

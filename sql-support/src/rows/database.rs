@@ -141,7 +141,7 @@ pub trait Database: Debug + Send + Sync + Sized + 'static {
 
     /// Reads the rows of the keys and the clock, calls `step` with the states in the order of the
     /// keys, and writes all rows that [have changed](State::written) in one atomic step. If `step`
-    /// fails, nothing is written.
+    /// fails, it must not change the states, because the steps of several callers may be written together.
     ///
     /// A database in the client's process does this in one transaction. A database server compares
     /// the version of each row when it writes. If a row has changed in the meantime, the method

@@ -1,7 +1,5 @@
 //! The row of a key, and the entry that it contains.
 
-use std::sync::Arc;
-
 use leasehold_core::backend::entry::{Entry, Holding, StoreTime as _, Tokens};
 use leasehold_core::backend::{Claim, Mode, Patience, Vote};
 use leasehold_core::{Description, Error, ErrorKind, LockKey};
@@ -55,7 +53,7 @@ pub struct Clock {
 /// The state of a key, which a step of [`Database::change`](crate::rows::Database::change) changes.
 ///
 /// See [`Row`] for an example.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct State {
     key: LockKey,
     row: Option<Row>,
@@ -64,9 +62,10 @@ pub struct State {
     /// The entry as read, without expired leases and queue entries.
     before: Entry<Tag, i64>,
     /// Why the document cannot be read.
-    unreadable: Option<Arc<Error>>,
-    /// The leases to which steps have handed over the key.
-    handed_over: Vec<Uuid>,
+    unreadable: Option<Error>,
+    /// The lease to which a step has handed over the key. Only a key without holders is handed over, so
+    /// an earlier lease is no longer in force.
+    handed_over: Option<Uuid>,
     notices: Notices,
 }
 
@@ -169,10 +168,10 @@ impl State {
             row.as_ref().map_or_else(|| Ok(Document::default()), |row| row.document_at(clock.now));
         let (document, unreadable) = match read {
             Ok(document) => (document, None),
-            Err(error) => (Document::default(), Some(Arc::new(error.with_key(&key)))),
+            Err(error) => (Document::default(), Some(error.with_key(&key))),
         };
         let before = document.entry.clone();
-        let (handed_over, notices) = (Vec::new(), Notices::default());
+        let (handed_over, notices) = (None, Notices::default());
         Self { key, row, min_token, document, before, unreadable, handed_over, notices }
     }
 
@@ -231,7 +230,7 @@ impl State {
         let tokens = self.tokens(0, clock);
         let name = self.document.entry.hand_over(tokens, clock.now);
         self.notices.waiters |= name.is_some();
-        self.handed_over.extend(name.map(|name| name.id));
+        self.handed_over = name.map(|name| name.id).or(self.handed_over);
     }
 
     /// Returns the claim as the entry can grant or queue it. Spare tokens are never ahead of the
@@ -261,11 +260,11 @@ impl State {
         Some(Row::of(&self.document, next, self.row.as_ref()))
     }
 
-    /// Returns the tags of the claims whose callers must repeat them: the claims to which steps have
+    /// Returns the tags of the claims whose callers must repeat them: the claim to which a step has
     /// handed over the key, and the queued claims that can be granted now.
     pub fn woken(&self) -> Vec<Uuid> {
         let grantable = self.document.entry.grantable().map(|name| name.id);
-        self.handed_over.iter().copied().chain(grantable).collect()
+        self.handed_over.into_iter().chain(grantable).collect()
     }
 
     /// Returns the tags of the first queued claims that cannot be granted yet.
@@ -306,6 +305,12 @@ impl State {
     /// Returns the number of the socket that wakes the process of a queue entry.
     pub fn socket(&self, tag: &Uuid) -> Option<u32> {
         self.document.socket(tag)
+    }
+
+    /// Returns the numbers of the sockets of all queue entries.
+    pub fn sockets(&self) -> Vec<u32> {
+        let queue = &self.document.entry.queue;
+        queue.iter().filter_map(|waiter| self.socket(&waiter.name.id)).collect()
     }
 
     /// Sets the number of the socket that wakes the process of a queue entry that the step has

@@ -186,7 +186,7 @@ impl Request<'_> {
             _ => (&[][..], self.claims()),
         };
         let is_single = leases.is_empty() && claims.is_empty();
-        let single = if is_single { self.key() } else { None };
+        let single = self.key().filter(|_| is_single);
         leases.iter().map(Lease::key).chain(claims.iter().map(Claim::key)).chain(single)
     }
 
