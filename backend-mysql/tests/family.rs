@@ -12,6 +12,13 @@ mod family;
 
 mod own;
 
+/// Poolers of MySQL connections are not tested.
+type Store = Server;
+
+async fn start(options: Options) -> Store {
+    options.start().await
+}
+
 /// Locks the row of the key `other`.
 const KEEP_OTHER: &str = "SELECT token FROM leasehold_key WHERE `key` = 'other' FOR UPDATE";
 

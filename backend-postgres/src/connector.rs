@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use tokio_postgres::error::DbError;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::{AsyncMessage, Client, NoTls, SimpleQueryMessage, SimpleQueryRow, Socket};
+use uuid::Uuid;
 
 use crate::error;
 use crate::servers::{Place, Servers};
@@ -115,6 +116,22 @@ impl remote::Connector for Connector {
     }
 
     async fn connect(&self) -> Result<Link, RunError> {
+        loop {
+            let link = self.open().await?;
+            if let Some(link) = link.begin_session(self.timeout).await? {
+                if link.session.is_none() {
+                    self.is_pooled.store(true, Ordering::Relaxed);
+                }
+                return Ok(link);
+            }
+            tracing::debug!("the connection pooler returned the reply to an earlier client");
+        }
+    }
+}
+
+impl Connector {
+    /// Opens a connection whose messages are read by a task.
+    async fn open(&self) -> Result<Link, RunError> {
         let Heard { client, mut messages } = self.listen().await?;
         let doubt = Arc::default();
         let link = Link { client, session: None, is_spent: false, doubt: Arc::clone(&doubt) };
@@ -133,22 +150,27 @@ impl remote::Connector for Connector {
                 }
             }
         });
-        let link = link.begin_session(self.timeout).await?;
-        if link.session.is_none() {
-            self.is_pooled.store(true, Ordering::Relaxed);
-        }
         Ok(link)
     }
 }
 
 impl Link {
     /// Applies the settings of a session, unless a pooler shares its sessions between clients.
-    async fn begin_session(mut self, limit: Duration) -> Result<Self, RunError> {
+    ///
+    /// Returns `None` if the reply does not belong to this client. All further replies would belong to
+    /// earlier messages, too. PgBouncer 1.18 sometimes connects a client to a session in which the reply to
+    /// `DISCARD ALL` is outstanding.
+    async fn begin_session(mut self, limit: Duration) -> Result<Option<Self>, RunError> {
         let session = Session::new(limit);
-        let marked = self.client.simple_query(&session.settings()).await;
-        let marked = marked.map_err(error::connect)?;
-        self.session = marked.iter().any(|message| row(message).is_some()).then_some(session);
-        Ok(self)
+        let greeting = Uuid::new_v4().simple().to_string();
+        let text = format!("SELECT '{greeting}'; {}", session.settings());
+        let reply = self.client.simple_query(&text).await.map_err(error::connect)?;
+        let mut rows = reply.iter().filter_map(row);
+        if rows.next() != Some(vec![Some(greeting)]) {
+            return Ok(None);
+        }
+        self.session = rows.next().map(|_| session);
+        Ok(Some(self))
     }
 }
 

@@ -88,9 +88,14 @@ async fn hears(connector: &Connector, limit: Duration) -> bool {
     if !connector.is_pooled() {
         return true;
     }
-    // Two connections are made, and three statements are sent.
-    let check = timeout(4 * limit, forwards_notifications(connector, limit)).await;
-    let hears = check.is_ok_and(|hears| hears.unwrap_or(false));
+    // Two connections are made, and a few statements are sent.
+    let check = async || timeout(4 * limit, forwards_notifications(connector, limit)).await;
+    let hears = match check().await {
+        // The connection may have been lost.
+        Ok(Err(_)) => check().await,
+        hears => hears,
+    };
+    let hears = hears.is_ok_and(|hears| hears.unwrap_or(false));
     if !hears {
         tracing::warn!(
             "the connection pooler does not forward notifications, so waiters will poll; connect to the server \

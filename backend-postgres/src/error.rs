@@ -10,12 +10,16 @@ use tokio_postgres::error::DbError;
 
 /// Maps the error of a connection attempt. No statement was sent.
 pub(crate) fn connect(error: tokio_postgres::Error) -> RunError {
-    match error.code().cloned() {
-        Some(code) => {
-            let run = reported(code.code(), error);
+    match error.as_db_error().cloned() {
+        Some(reason) => {
+            let run = reported(reason.code().code(), error);
             match run.failure() {
-                // The server closed the connection during the login.
-                Failure::Unknown => RunError::not_sent(run),
+                // The server closed the connection during the login. The error of a pooler names the
+                // setting that is the reason.
+                Failure::Unknown => {
+                    let message = format!("the connection was closed: {}", reason.message());
+                    RunError::new(Failure::NotApplied, message, run)
+                }
                 _ => run,
             }
         }

@@ -26,9 +26,17 @@ pub(crate) async fn forwards_notifications(
     let session = session_of(&listener, &format!("LISTEN {channel}")).await?;
     let is_heard = async {
         let (notifier, _) = open(connector).await?;
-        session_of(&notifier, &format!("NOTIFY {channel}")).await?;
-        let heard = timeout(limit / 2, notifications.recv()).await;
-        Ok(heard.is_ok_and(|heard| heard.is_some()))
+        let notified_in = session_of(&notifier, &format!("NOTIFY {channel}")).await?;
+        let give_up = Instant::now() + limit / 2;
+        let mut is_shared = notified_in == session;
+        while !is_shared && Instant::now() < give_up {
+            if let Ok(heard) = timeout(PATIENCE, notifications.recv()).await {
+                return Ok(heard.is_some());
+            }
+            // A pooler in transaction mode is recognized without waiting any longer.
+            is_shared = session_of(&listener, "").await? != session;
+        }
+        Ok(false)
     };
     let is_heard = timeout(2 * limit, is_heard).await.unwrap_or(Ok(false));
     if !matches!(is_heard, Ok(true)) {
@@ -42,6 +50,10 @@ pub(crate) async fn forwards_notifications(
     }
     is_heard
 }
+
+/// How long the listener waits before it sends a statement. If the notification were still on its way,
+/// a pooler in transaction mode could forward the notification together with the reply.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The pause between two attempts to reach the session that listens.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -75,5 +87,6 @@ async fn session_of(client: &Client, statement: &str) -> Result<String, RunError
         SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
         _ => None,
     });
-    Ok(number.unwrap_or_default())
+    // The reply may belong to an earlier client of the pooler.
+    number.ok_or_else(|| RunError::not_sent("the reply does not match the statement"))
 }

@@ -12,6 +12,10 @@ mod family;
 
 mod own;
 
+mod pooled;
+
+use pooled::{Store, start};
+
 /// Locks the row of the key `other`.
 const KEEP_OTHER: &str = "SELECT token FROM leasehold_key WHERE key = 'other' FOR UPDATE";
 

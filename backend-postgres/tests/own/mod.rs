@@ -21,7 +21,7 @@ use leasehold_postgres::{
 };
 use leasehold_sql_support::Layout;
 use leasehold_sql_support::postgres::Statements;
-use leasehold_testbed::{PgBouncer, Postgres, PostgresOptions, patiently, until};
+use leasehold_testbed::{PgBouncer, PoolMode, Postgres, PostgresOptions, patiently, until};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
@@ -214,7 +214,7 @@ async fn lease_that_others_keep_for_a_moment_is_renewed() {
 #[tokio::test]
 async fn locks_go_through_a_pooler_that_changes_connections() {
     let postgres = Postgres::start().await;
-    let pooler = PgBouncer::start(&postgres, 3).await;
+    let pooler = PgBouncer::start(&postgres, PoolMode::Transaction, 3).await;
     let url = postgres.url_at("postgres", &pooler.address());
     let url_with_limit = format!("{url}?timeout-ms=2000");
     // One client sends the acquisitions of several callers together, in one session.

@@ -35,7 +35,7 @@ pub use mariadb::{MariaDb, MariaDbOptions};
 pub use memory::Folder;
 pub use patience::patiently;
 pub use port::free_port;
-pub use postgres::{PgBouncer, Postgres, PostgresOptions};
+pub use postgres::{PgBouncer, PoolMode, Postgres, PostgresOptions};
 pub use process::{Process, give_groups, group_of};
 pub use proxy::{FaultProxy, NetworkFault};
 pub use redis::{

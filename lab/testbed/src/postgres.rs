@@ -13,7 +13,7 @@ use tokio::process::Command;
 use crate::certificates::TlsClients;
 use crate::database::{DatabaseKind, DatabaseOptions, DatabaseServer, LOG, display};
 use crate::{unprivileged, until};
-pub use pooler::PgBouncer;
+pub use pooler::{PgBouncer, PoolMode};
 use program::program;
 
 /// A running PostgreSQL server on loopback, whose superuser and database are called `postgres`. It dies when dropped.

@@ -96,16 +96,21 @@ impl<C: Connector> Shared<C> {
         give_up: Instant,
     ) -> Result<Reply, RunError> {
         loop {
-            let mut borrowed = self.borrow(urgency, give_up).await;
             // The server may have no free connections, but a lock must be renewed and released.
-            for other in [Urgency::Asks, Urgency::Renews] {
-                let may_use = urgency != Urgency::Asks
-                    && urgency != other
-                    && Instant::now() < give_up
-                    && self.lane(other).has_connection();
-                if borrowed.is_err() && may_use {
-                    borrowed = self.borrow(other, give_up).await;
-                }
+            let mut others = [Urgency::Asks, Urgency::Renews].into_iter().filter(|&other| {
+                urgency != Urgency::Asks && urgency != other && self.lane(other).has_connection()
+            });
+            let has_connection = self.lane(urgency).has_connection();
+            let is_alone = has_connection || others.clone().next().is_none();
+            // A pooler accepts a connection even if it has no free connection to the server, and does
+            // not reply.
+            let until = if is_alone { give_up } else { halfway_to(give_up) };
+            let mut borrowed = self.borrow(urgency, until).await;
+            while borrowed.is_err()
+                && Instant::now() < give_up
+                && let Some(other) = others.next()
+            {
+                borrowed = self.borrow(other, give_up).await;
             }
             let borrowed = borrowed?;
             let lane = borrowed.lane;
@@ -246,6 +251,11 @@ impl<C: Connector> Drop for Ends<C> {
             shared.lanes().into_iter().for_each(Lane::disconnect);
         }
     }
+}
+
+fn halfway_to(give_up: Instant) -> Instant {
+    let now = Instant::now();
+    now + give_up.saturating_duration_since(now) / 2
 }
 
 /// A connection attempt in progress.

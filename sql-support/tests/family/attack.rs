@@ -7,18 +7,17 @@ use leasehold_core::backend::{Attempt, Claim, Lease, LockBackend, Member as _, P
 use leasehold_core::{ErrorKind, LockKey};
 use tokio::task::JoinSet;
 
-use super::TTL;
-use crate::{Backend, Config, Direct, Server};
+use super::{TTL, direct, start};
+use crate::{Backend, Config, Direct, Store};
 
 /// The number of grants after which a connection stops.
 const GRANTS: u64 = 10;
 
 /// Acquires, renews and releases keys until there are [`GRANTS`] grants. Two of three claims leave a
 /// queue entry.
-async fn attack(url: String, keys: Vec<LockKey>) {
+async fn attack(url: String, probe: Direct, keys: Vec<LockKey>) {
     let config = Config::from_url(&url).unwrap().timeout(TTL).unwrap();
     let backend = Backend::connect_with(config).await.unwrap();
-    let probe = Direct::open(&url).await;
     let mut grants = 0;
     while grants < GRANTS {
         let key = &keys[fastrand::usize(..keys.len())];
@@ -68,7 +67,7 @@ async fn raise(backend: &Backend, probe: &Direct, lease: &Lease, token: u64) {
     probe.query(&see).await.unwrap();
 }
 
-async fn all_exclude_each_other(server: Server) {
+async fn all_exclude_each_other(server: Store) {
     let keys = ["a", "b", "c"].map(|name| LockKey::new(name).unwrap());
     drop(Backend::connect(&server.url()).await.unwrap());
     server.sql("CREATE TABLE inside (name VARCHAR(99) PRIMARY KEY)").await;
@@ -79,7 +78,7 @@ async fn all_exclude_each_other(server: Server) {
 
     let mut attackers = JoinSet::new();
     for _ in 0..8 {
-        attackers.spawn(attack(server.url(), keys.to_vec()));
+        attackers.spawn(attack(server.url(), direct(&server).await, keys.to_vec()));
     }
     attackers.join_all().await;
 
@@ -91,11 +90,11 @@ async fn all_exclude_each_other(server: Server) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn eight_connections_exclude_each_other() {
-    all_exclude_each_other(Server::start().await).await;
+pub(crate) async fn eight_connections_exclude_each_other() {
+    all_exclude_each_other(start().await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn eight_connections_exclude_each_other_in_serializable_sessions() {
-    all_exclude_each_other(crate::in_serializable_sessions().start().await).await;
+pub(crate) async fn eight_connections_exclude_each_other_in_serializable_sessions() {
+    all_exclude_each_other(crate::start(crate::in_serializable_sessions()).await).await;
 }

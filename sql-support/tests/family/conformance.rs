@@ -2,6 +2,7 @@
 //!
 //! The including file names the `Backend`, `Config`, `Server` and `Direct` types, and the SQL in which the databases differ.
 
+use std::any::Any;
 use std::time::Duration;
 
 use leasehold_conformance::{FaultKind, Need, Time};
@@ -30,13 +31,15 @@ pub(crate) const FAULTS: &[Need] = &[
 
 /// A server with the tables of the documented migration, and a proxy before it.
 pub(crate) struct Served {
-    running: RwLock<Running>,
-    proxy: FaultProxy,
+    pub(crate) running: RwLock<Running>,
+    pub(crate) proxy: FaultProxy,
+    /// The pooler between the proxy and the server, if there is one. It runs until it is dropped.
+    pub(crate) _pooler: Option<Box<dyn Any + Send + Sync>>,
     time: Time,
 }
 
-struct Running {
-    server: Server,
+pub(crate) struct Running {
+    pub(crate) server: Server,
     /// Past the proxy.
     direct: Direct,
 }
@@ -52,7 +55,8 @@ impl Served {
         );
         server.sql(&sql).await;
         let proxy = server.proxy().await;
-        Self { running: RwLock::new(Running::new(server).await), proxy, time }
+        let running = RwLock::new(Running::new(server).await);
+        Self { running, proxy, _pooler: None, time }
     }
 
     /// A backend that waits for replies until `timeout`. A machine that is busy may be slower than that.
@@ -135,9 +139,9 @@ impl Running {
     }
 }
 
-/// Implements the harness on a [`Served`], for mutexes made in some way; with items that differ from the trait's.
+/// Implements the harness on a [`Served`], which may be behind a pooler, for mutexes made in some way; with items that differ from the trait's.
 macro_rules! harness {
-    ($harness:ident, $name:literal, $time:expr, $backend:ty, $made:expr, $hooks:expr, { $($item:item)* }) => {
+    ($harness:ident, $name:literal, $time:expr, $backend:ty, $made:expr, $hooks:expr, $(behind $pooler:expr,)? { $($item:item)* }) => {
         struct $harness(family::Served);
 
         #[async_trait::async_trait]
@@ -152,7 +156,9 @@ macro_rules! harness {
             $($item)*
 
             async fn start() -> Self {
-                Self(family::Served::start($time).await)
+                let served = family::Served::start($time).await;
+                $(let served = served.behind($pooler).await;)?
+                Self(served)
             }
 
             fn timing(&self) -> Timing {

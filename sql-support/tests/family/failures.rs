@@ -9,8 +9,8 @@ use leasehold_core::backend::{
 use leasehold_core::{Description, Error, ErrorKind};
 use leasehold_testbed::{NetworkFault, patiently, until};
 
-use super::{connect, lease};
-use crate::{Backend, Config, Direct, Options, Server};
+use super::{connect, direct, lease, start};
+use crate::{Backend, Config, Options, Server};
 
 pub(crate) async fn acquire(backend: &Backend, lease: &Lease) -> Result<bool, Error> {
     let attempt = backend.acquire(&Claim::new(lease.clone())).await?;
@@ -22,8 +22,8 @@ pub(crate) async fn leases(server: &Server) -> String {
 }
 
 #[tokio::test]
-async fn a_lazy_client_connects_once_the_database_is_available() {
-    let mut server = Server::start().await;
+pub(crate) async fn a_lazy_client_connects_once_the_database_is_available() {
+    let mut server = start().await;
     server.shut_down();
     let lazy = Backend::connect_lazily(Config::from_url(&patiently(&server.url())).unwrap());
     let error = acquire(&lazy, &lease("job")).await.unwrap_err();
@@ -37,8 +37,8 @@ async fn a_lazy_client_connects_once_the_database_is_available() {
 }
 
 #[tokio::test]
-async fn an_acquisition_that_is_dropped_before_it_has_a_connection_is_not_sent() {
-    let server = Server::start().await;
+pub(crate) async fn an_acquisition_that_is_dropped_before_it_has_a_connection_is_not_sent() {
+    let server = start().await;
     let config = Config::from_url(&patiently(&server.url())).unwrap().connections(1).unwrap();
     let backend = Backend::connect_with(config).await.unwrap();
     let [sent, dropped, next] = ["sent", "dropped", "next"].map(lease);
@@ -64,8 +64,8 @@ async fn missing_tables_are_refused_and_named() {
 }
 
 #[tokio::test]
-async fn a_read_only_server_is_unavailable() {
-    let server = Server::start().await;
+pub(crate) async fn a_read_only_server_is_unavailable() {
+    let server = start().await;
     let backend = connect(&server.url()).await;
     let (held, other) = (lease("job"), lease("other"));
     assert!(acquire(&backend, &held).await.unwrap());
@@ -111,8 +111,8 @@ async fn a_full_disk_is_refused_and_named() {
 }
 
 #[tokio::test]
-async fn a_row_that_stays_locked_fails_the_call_in_time() {
-    let server = Server::start().await;
+pub(crate) async fn a_row_that_stays_locked_fails_the_call_in_time() {
+    let server = start().await;
     let patient = connect(&server.url()).await;
     // The database gives up after half of the timeout. The remaining time is for a busy machine.
     let config = Config::from_url(&server.url()).unwrap().timeout(Duration::from_secs(8));
@@ -123,7 +123,7 @@ async fn a_row_that_stays_locked_fails_the_call_in_time() {
     }
     assert_eq!(patient.release(&free).await.unwrap(), Release::Released);
 
-    let keeping = Direct::open(&server.url()).await;
+    let keeping = direct(&server).await;
     keeping.query("BEGIN").await.unwrap();
     keeping.query(crate::KEEP_OTHER).await.unwrap();
     let error = acquire(&backend, &lease("other")).await.unwrap_err();
@@ -162,8 +162,8 @@ async fn rows_of_unused_keys_are_deleted() {
 }
 
 #[tokio::test]
-async fn a_conflict_is_retried_four_times() {
-    let server = Server::start().await;
+pub(crate) async fn a_conflict_is_retried_four_times() {
+    let server = start().await;
     let backend = connect(&server.url()).await;
     for code in crate::CONFLICTS {
         crate::raise(&server, code, 4).await;
@@ -178,8 +178,8 @@ async fn a_conflict_is_retried_four_times() {
 }
 
 #[tokio::test]
-async fn an_error_does_not_leave_a_row_locked() {
-    let server = Server::start().await;
+pub(crate) async fn an_error_does_not_leave_a_row_locked() {
+    let server = start().await;
     let backend = connect(&server.url()).await;
 
     crate::raise(&server, crate::INTERRUPTED, 1).await;
@@ -190,8 +190,8 @@ async fn an_error_does_not_leave_a_row_locked() {
 }
 
 #[tokio::test]
-async fn a_paused_client_does_not_block_other_clients() {
-    let server = Server::start().await;
+pub(crate) async fn a_paused_client_does_not_block_other_clients() {
+    let server = start().await;
     let proxy = server.proxy().await;
     let still = connect(&server.url().replace(&server.address(), &proxy.address())).await;
     let backend = connect(&server.url()).await;
@@ -204,22 +204,22 @@ async fn a_paused_client_does_not_block_other_clients() {
     let asking = tokio::spawn(async move { acquire(&still, &asks).await });
     until("it was granted", async || leases(&server).await == "2").await;
 
-    let start = Instant::now();
+    let begun_at = Instant::now();
     for _ in 0..10 {
         assert!(!acquire(&backend, &lease("job")).await.unwrap());
     }
     assert_eq!(backend.release(&key).await.unwrap(), Release::Released);
     assert!(acquire(&backend, &lease("job")).await.unwrap());
     assert!(
-        start.elapsed() < Duration::from_secs(10),
+        begun_at.elapsed() < Duration::from_secs(10),
         "calls waited for the paused client's transaction"
     );
     asking.abort();
 }
 
 #[tokio::test]
-async fn a_lost_reply_is_an_unknown_outcome() {
-    let server = Server::start().await;
+pub(crate) async fn a_lost_reply_is_an_unknown_outcome() {
+    let server = start().await;
     let proxy = server.proxy().await;
     let url = server.url().replace(&server.address(), &proxy.address());
     let backend = Backend::connect(&url).await.unwrap();

@@ -9,8 +9,8 @@ use leasehold_core::backend::{
 use leasehold_core::{Error, ErrorKind};
 use leasehold_testbed::until_some;
 
-use super::{connect, lease};
-use crate::{Backend, Config, Direct, Server};
+use super::{connect, direct, lease, start};
+use crate::{Backend, Config, Server};
 
 pub(crate) fn configuration() -> QuorumConfiguration {
     QuorumConfiguration::new(["a", "b", "c"], Duration::from_secs(60))
@@ -37,8 +37,8 @@ pub(crate) async fn vote(backend: &Backend) -> Result<Attempt, Error> {
 }
 
 #[tokio::test]
-async fn another_incarnation_has_lost_its_identity_and_configuration() {
-    let mut server = crate::that_may_become_another().start().await;
+pub(crate) async fn another_incarnation_has_lost_its_identity_and_configuration() {
+    let mut server = crate::start(crate::that_may_become_another()).await;
     let backend = connect(&server.url()).await;
     let store = join(&backend).await;
     assert!(matches!(vote(&backend).await, Ok(Attempt::Granted(_))));
@@ -61,8 +61,8 @@ async fn another_incarnation_has_lost_its_identity_and_configuration() {
 }
 
 #[tokio::test]
-async fn durable_server_keeps_its_configuration_after_a_crash() {
-    let mut server = crate::durable().start().await;
+pub(crate) async fn durable_server_keeps_its_configuration_after_a_crash() {
+    let mut server = crate::start(crate::durable()).await;
     let backend = connect(&server.url()).await;
     let store = join(&backend).await;
 
@@ -133,8 +133,8 @@ async fn configuration_with_a_nul_character_is_invalid() {
 }
 
 #[tokio::test]
-async fn configurations_are_stored_unchanged() {
-    let server = Server::start().await;
+pub(crate) async fn configurations_are_stored_unchanged() {
+    let server = start().await;
     let backend = connect(&server.url()).await;
     let store = backend.status(StoreId::new()).await.unwrap().store();
     let odd = QuorumConfiguration::from_text(r#"it's \' "x" `y` :key {lease} $1 ü"#);
@@ -147,8 +147,8 @@ async fn configurations_are_stored_unchanged() {
 }
 
 #[tokio::test]
-async fn renewals_do_not_wait_for_a_raising_renewal_of_another_key() {
-    let server = Server::start().await;
+pub(crate) async fn renewals_do_not_wait_for_a_raising_renewal_of_another_key() {
+    let server = start().await;
     let backend = connect(&server.url()).await;
     let (held, other) = (lease("job"), lease("other"));
     for lease in [&held, &other] {
@@ -157,7 +157,7 @@ async fn renewals_do_not_wait_for_a_raising_renewal_of_another_key() {
     }
     let min_token =
         backend.inspect(other.key()).await.unwrap().last_token().unwrap() + 1_000_000_000;
-    let keeping = Direct::open(&server.url()).await;
+    let keeping = direct(&server).await;
     keeping.query("BEGIN").await.unwrap();
     keeping.query(crate::KEEP_OTHER).await.unwrap();
 

@@ -8,6 +8,7 @@ use leasehold_core::LockClient;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::start;
 use crate::{Backend, Server};
 
 const CALLERS: usize = 50;
@@ -45,8 +46,8 @@ async fn connections(server: &Server) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn locks_recover_from_a_pause_of_the_server_although_callers_give_up() {
-    let server = Server::start().await;
+pub(crate) async fn locks_recover_from_a_pause_of_the_server_although_callers_give_up() {
+    let server = start().await;
     let client = LockClient::new(Backend::connect(&server.url()).await.unwrap());
     let (locks, mut callers) = (Arc::new(AtomicU64::new(0)), JoinSet::new());
     for _ in 0..CALLERS {
@@ -54,14 +55,14 @@ async fn locks_recover_from_a_pause_of_the_server_although_callers_give_up() {
     }
     // A busy machine is slower.
     let rate = async || {
-        let (before, start) = (locks.load(Ordering::Relaxed), Instant::now());
+        let (before, begun_at) = (locks.load(Ordering::Relaxed), Instant::now());
         sleep(COUNTED).await;
-        (locks.load(Ordering::Relaxed) - before) as f64 / start.elapsed().as_secs_f64()
+        (locks.load(Ordering::Relaxed) - before) as f64 / begun_at.elapsed().as_secs_f64()
     };
     rate().await;
     let before = rate().await;
     assert!(before > 0.0);
-    let (connections_before, start) = (connections(&server).await, Instant::now());
+    let (connections_before, begun_at) = (connections(&server).await, Instant::now());
 
     server.pause();
     sleep(PAUSED).await;
@@ -72,7 +73,7 @@ async fn locks_recover_from_a_pause_of_the_server_although_callers_give_up() {
         best = best.max(rate().await);
     }
     let made = (connections(&server).await - connections_before) as f64;
-    let per_second = made / start.elapsed().as_secs_f64();
+    let per_second = made / begun_at.elapsed().as_secs_f64();
     callers.shutdown().await;
     println!(
         "{before:.0} locks/s before, {best:.0} after {:?}, {per_second:.1} connections/s",

@@ -10,6 +10,7 @@ use leasehold_testbed::{patiently, until};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Barrier;
 
+use super::start;
 use crate::{Backend, Config, Server};
 
 const THREADS: usize = 4;
@@ -60,10 +61,10 @@ async fn runtimes_that_share_a_client_keep_their_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_blocked_runtime_does_not_delay_other_runtimes() {
+pub(crate) async fn a_blocked_runtime_does_not_delay_other_runtimes() {
     const LIMIT: Duration = Duration::from_secs(10);
 
-    let server = Server::start().await;
+    let server = start().await;
     let client = LockClient::new(Backend::connect(&patiently(&server.url())).await.unwrap());
     let blocked = single_threaded();
     let used = move || {
@@ -73,10 +74,10 @@ async fn a_blocked_runtime_does_not_delay_other_runtimes() {
     let (blocked, client) = thread::spawn(used).join().unwrap();
 
     // The connections of the blocked runtime are open, but nobody reads their replies.
-    let start = Instant::now();
+    let begun_at = Instant::now();
     lock_and_unlock(&client, "job").await;
 
-    let elapsed = start.elapsed();
+    let elapsed = begun_at.elapsed();
     assert!(elapsed < LIMIT, "{elapsed:?}");
     blocked.shutdown_background();
 }

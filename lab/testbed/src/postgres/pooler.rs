@@ -11,7 +11,19 @@ use crate::postgres::Postgres;
 use crate::process::Process;
 use crate::{unprivileged, until};
 
-/// A running PgBouncer in front of a server, which hands each transaction to a connection of its own choice. It dies when dropped.
+/// How long a client of a pooler keeps a connection to the server.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum PoolMode {
+    /// Until the client disconnects.
+    Session,
+    /// For one transaction.
+    Transaction,
+}
+
+/// More clients than the tests of one server have.
+const MANY: usize = 800;
+
+/// A running PgBouncer in front of a server. It dies when dropped.
 #[derive(Debug)]
 pub struct PgBouncer {
     // Before the folder, so that it is gone when that is removed.
@@ -27,12 +39,31 @@ impl PgBouncer {
     /// # Panics
     ///
     /// If the program is missing or does not start.
-    pub async fn start(server: &Postgres, connections: usize) -> Self {
+    pub async fn start(server: &Postgres, mode: PoolMode, connections: usize) -> Self {
+        Self::start_for(MANY, server, mode, connections).await
+    }
+
+    /// As [`Self::start`], with this limit for the number of clients.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::start`].
+    pub async fn start_for(
+        clients: usize,
+        server: &Postgres,
+        mode: PoolMode,
+        connections: usize,
+    ) -> Self {
+        let mode = match mode {
+            PoolMode::Session => "session",
+            PoolMode::Transaction => "transaction",
+        };
         let (folder, port) = (Folder::on_disk("pgbouncer-"), free_port());
         let settings = format!(
             "[databases]\npostgres = host=127.0.0.1 port={} user=postgres\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
-             pool_mode = transaction\nserver_round_robin = 1\ndefault_pool_size = {connections}\n",
+             pool_mode = {mode}\nserver_round_robin = 1\ndefault_pool_size = {connections}\n\
+             max_client_conn = {clients}\nserver_login_retry = 1\n",
             server.port()
         );
         let file = folder.path().join("pgbouncer.ini");

@@ -26,11 +26,19 @@ struct Server {
     attempts: Arc<Mutex<Vec<Instant>>>,
     /// The number of connection attempts that succeed.
     free: usize,
+    /// Whether the remaining connection attempts hang instead of failing.
+    hangs_when_full: bool,
 }
 
 impl Server {
     fn new(answer: fn(&str) -> Answer) -> Self {
-        Self { texts: Arc::default(), answer, attempts: Arc::default(), free: usize::MAX }
+        Self {
+            texts: Arc::default(),
+            answer,
+            attempts: Arc::default(),
+            free: usize::MAX,
+            hangs_when_full: false,
+        }
     }
 
     /// Returns a server that replies only to `renew`.
@@ -80,6 +88,9 @@ impl Connector for Server {
             attempts.push(Instant::now());
             attempts.len()
         };
+        if number > self.free && self.hangs_when_full {
+            return pending().await;
+        }
         if number > self.free {
             return Err(RunError::new(Failure::NotApplied, "no connections left", "53300"));
         }
@@ -237,6 +248,19 @@ async fn the_connection_of_a_grant_is_kept_for_renewals_and_releases() {
     sleep(9 * IDLE).await;
     pool.run(&call("renew"), Urgency::Renews, LIMIT).await.unwrap();
     pool.run(&call("release"), Urgency::Releases, LIMIT).await.unwrap();
+
+    assert_eq!(server.texts(), ["acquire", "renew", "release"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_renewed_and_released_although_further_connection_attempts_hang() {
+    let server = Server { hangs_when_full: true, ..Server::with_free_connections(1) };
+    let pool = server.pool(4);
+    pool.execute(&call("acquire")).await.unwrap();
+
+    for (text, urgency) in [("renew", Urgency::Renews), ("release", Urgency::Releases)] {
+        pool.run(&call(text), urgency, LIMIT).await.unwrap();
+    }
 
     assert_eq!(server.texts(), ["acquire", "renew", "release"]);
 }
