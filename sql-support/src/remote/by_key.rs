@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::mem;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use leasehold_core::backend::unpoisoned;
 use leasehold_core::{Error, ErrorKind, LockKey};
@@ -14,7 +15,6 @@ use uuid::Uuid;
 
 use crate::news::News;
 use crate::remote::Urgency;
-use crate::remote::database::longest_lease;
 use crate::remote::per_runtime::{PerRuntime, turn};
 use crate::remote::together::Acquirer;
 use crate::rows::{Acquire, Change, Clock, State};
@@ -235,6 +235,18 @@ where
     }
 }
 
+/// Returns how long the leases are in force, or `None` if none of them is.
+pub(super) fn longest_lease(
+    states: &mut [State],
+    leases: &[Uuid],
+    clock: Clock,
+) -> Option<Duration> {
+    let entries = states.iter_mut().filter_map(|state| state.entry().ok());
+    let held = entries.flat_map(|entry| &entry.holders);
+    let ends = held.filter(|held| leases.contains(&held.name.id)).map(|held| held.ends).max()?;
+    Some(Duration::from_micros((ends - clock.now).try_into().unwrap_or_default()))
+}
+
 fn outside_of_runtime() -> Error {
     let message = "the request was not sent, because the caller is outside of a tokio runtime";
     Error::new(ErrorKind::Unavailable, message)
@@ -249,7 +261,6 @@ fn task_ended() -> Error {
 mod tests {
     use std::error::Error as _;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
 
     use async_trait::async_trait;
     use futures_util::future::join_all;

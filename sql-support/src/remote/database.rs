@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::call::Call;
 use crate::failure::Failure;
 use crate::news::News;
-use crate::remote::by_key::{Changes, KeyQueues};
+use crate::remote::by_key::{Changes, KeyQueues, longest_lease};
 use crate::remote::config::Source;
 use crate::remote::continued::Continued;
 use crate::remote::per_runtime::PerRuntime;
@@ -262,18 +262,6 @@ impl<D: Driver> Remote<D> {
         }
         Ok(())
     }
-}
-
-/// Returns how long the leases are in force, or `None` if none of them is.
-pub(super) fn longest_lease(
-    states: &mut [State],
-    leases: &[Uuid],
-    clock: Clock,
-) -> Option<Duration> {
-    let entries = states.iter_mut().filter_map(|state| state.entry().ok());
-    let held = entries.flat_map(|entry| &entry.holders);
-    let ends = held.filter(|held| leases.contains(&held.name.id)).map(|held| held.ends).max()?;
-    Some(Duration::from_micros((ends - clock.now).try_into().unwrap_or_default()))
 }
 
 fn held(lease: &Renew) -> HeldLease<'_> {
