@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::{env, fs, thread};
 
-use leasehold_testbed::{Etcd, MariaDb, Postgres, Redis};
+use leasehold_testbed::{Etcd, MariaDb, Postgres, Redis, patiently};
 
 use super::root;
 use crate::support::{Home, SOON, block_on};
@@ -74,7 +74,10 @@ impl Session {
 
     /// The command for these servers, as a word that the shell evaluates.
     fn quoted(&self, command: &str) -> String {
-        let mut command = command.replace("redis://127.0.0.1", &self.redis.url());
+        // A busy machine may take longer to connect than the default time limit.
+        let redis = patiently(&self.redis.url());
+        let command = command.replace("redis://127.0.0.1", "\0");
+        let mut command = command.replace("\0?", &format!("{redis}&")).replace('\0', &redis);
         if let Some(postgres) = &self.postgres {
             command = command.replace(POSTGRES, &of_app(&postgres.url_as("app:secret")));
         }
