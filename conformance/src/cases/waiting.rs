@@ -105,8 +105,8 @@ pub(crate) async fn a_waiter_without_any_news_polls(scene: &Scene) {
 
     scene.pass(pause * 10).await;
     let attempts = faults.calls(Operation::Acquire);
-    found!((11..=12).contains(&attempts), "{attempts} attempts in ten pauses are 11 or 12")
-        .is(true);
+    // In real time, each attempt also takes the time of a request.
+    found!((8..=12).contains(&attempts), "{attempts} attempts in ten pauses are 8 to 12").is(true);
     guard.release().await.unwrap();
     let released_at = scene.now();
     let guard = waiting.await.unwrap();
