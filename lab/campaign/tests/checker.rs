@@ -293,6 +293,21 @@ fn a_reentrant_entry_is_not_a_new_grant() {
 }
 
 #[test]
+fn a_second_owner_that_enters_a_reentrant_lock_is_found() {
+    let entry = |at, number, owner| {
+        let mut entered = enters(at, 1, 7);
+        if let EventKind::Entered { hold, task, kind, .. } = &mut entered.kind {
+            (*hold, *task, *kind) = (number, owner, Kind::Reentrant);
+        }
+        entered
+    };
+
+    let by_one = judged([entry(0, 1, 1), entry(10, 2, 1)].to_vec(), Vec::new());
+    assert!(by_one.figures.violations.is_empty(), "{:?}", by_one.violations);
+    assert_broken(Rule::Exclusion, [entry(0, 1, 1), entry(10, 2, 2)]);
+}
+
+#[test]
 fn a_loss_that_is_withdrawn_is_found() {
     assert_broken(Rule::HonestGuard, [enters(0, 1, 7), lost(50, 1), held(60, 1, 99)]);
 }

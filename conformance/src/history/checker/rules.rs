@@ -442,10 +442,13 @@ fn overlaps(all: &[Hold], places: &[usize]) -> Vec<Overlap> {
     overlaps
 }
 
-/// Returns the number of permits that are in use. Guards with a common lease and token use the same
-/// permits.
+/// Returns the number of permits that are in use. Guards of one task with a common lease and token use
+/// the same permits. A different task is a different owner, which must not enter the lock.
 fn units_of(all: &[Hold], present: &[usize]) -> u64 {
-    let permits = |place: usize| (all[place].process, all[place].lease.id, all[place].token);
+    let permits = |place: usize| {
+        let Hold { process, task, lease, token, .. } = &all[place];
+        (*process, *task, lease.id, *token)
+    };
     let is_first = |number: &usize| {
         present[..*number].iter().all(|it| permits(*it) != permits(present[*number]))
     };
