@@ -116,7 +116,7 @@ impl remote::Connector for Connector {
     }
 
     async fn connect(&self) -> Result<Link, RunError> {
-        loop {
+        for _ in 0..ATTEMPTS {
             let link = self.open().await?;
             if let Some(link) = link.begin_session(self.timeout).await? {
                 if link.session.is_none() {
@@ -126,8 +126,12 @@ impl remote::Connector for Connector {
             }
             tracing::debug!("the connection pooler returned the reply to an earlier client");
         }
+        Err(RunError::not_sent("the first reply on each new connection belongs to another client"))
     }
 }
+
+/// The maximum number of connections that are opened until the first reply belongs to this client.
+const ATTEMPTS: usize = 4;
 
 impl Connector {
     /// Opens a connection whose messages are read by a task.

@@ -1,4 +1,4 @@
-//! Tests behind a pooler: those tests of databases on a server for which a pooler can make a difference, and tests of the pooler's limits.
+//! Runs those tests of databases on a server behind a pooler for which a pooler can make a difference, and tests the pooler's limits.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -109,7 +109,7 @@ macro_rules! behind_poolers {
 }
 
 behind_poolers! {
-    // Left out: `access`, because the pooler checks passwords and certificates, and permissions do not depend on the connection.
+    // The tests of `access` are left out, because the pooler checks passwords and certificates, and permissions do not depend on the connection.
     attack::eight_connections_exclude_each_other,
     attack::eight_connections_exclude_each_other_in_serializable_sessions,
 
@@ -121,20 +121,20 @@ behind_poolers! {
     failures::an_error_does_not_leave_a_row_locked,
     failures::a_paused_client_does_not_block_other_clients,
     failures::a_lost_reply_is_an_unknown_outcome,
-    // Left out: missing tables, a full disk and the rows of unused keys do not depend on the connection.
+    // Missing tables, a full disk and the rows of unused keys do not depend on the connection.
 
-    // Left out: the test in `limits` reaches the limits of the server. The tests below reach the limits of a pooler.
+    // The test in `limits` reaches the limits of the server. The tests below reach the limits of a pooler instead.
 
     membership::another_incarnation_has_lost_its_identity_and_configuration,
     membership::durable_server_keeps_its_configuration_after_a_crash,
     membership::renewals_do_not_wait_for_a_raising_renewal_of_another_key,
     // The meaning of a literal depends on the settings of the session.
     membership::configurations_are_stored_unchanged,
-    // Left out: the remaining tests of `membership` change the tables or the permissions, or send invalid texts.
+    // The remaining tests of `membership` change the tables or the permissions, or send invalid texts.
 
     recovery::locks_recover_from_a_pause_of_the_server_although_callers_give_up,
 
-    // Left out: `runtimes_that_share_a_client_keep_their_connections` counts connections to the server, which belong to the pooler.
+    // The test `runtimes_that_share_a_client_keep_their_connections` counts connections to the server, which belong to the pooler.
     runtimes::a_blocked_runtime_does_not_delay_other_runtimes,
 }
 

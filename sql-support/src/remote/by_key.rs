@@ -42,8 +42,8 @@ pub(super) trait QueuedChange: Send {
     /// Applies the change to the state of the key.
     fn apply(&mut self, states: &mut [State], clock: Clock);
 
-    /// Replies to the caller: with the error `failed` if the row could not be read or written, and
-    /// otherwise with the result of the change.
+    /// Replies to the caller with the result of the change, or with the error `failed` if the row could
+    /// not be read or written.
     fn reply(self: Box<Self>, failed: Option<Error>);
 }
 
@@ -93,7 +93,8 @@ impl Changes {
         };
         if is_first {
             let changes = Arc::clone(self);
-            let queue = KeyQueue { changes, queues, turns, key, urgency, has_ended: false };
+            let of = (key, urgency);
+            let queue = KeyQueue { changes, queues, turns, of, has_ended: false };
             runtime.spawn(queue.apply_all());
         }
         reply.await.map_err(|_dropped| task_ended())?
@@ -136,16 +137,16 @@ struct KeyQueue {
     changes: Arc<Changes>,
     queues: Arc<KeyQueues>,
     turns: Arc<Semaphore>,
-    key: LockKey,
-    urgency: Urgency,
+    /// The key, and the urgency of its changes.
+    of: (LockKey, Urgency),
     has_ended: bool,
 }
 
 impl KeyQueue {
     async fn apply_all(mut self) {
-        let changes = Arc::clone(&self.changes);
+        let (changes, (key, urgency)) = (Arc::clone(&self.changes), self.of.clone());
         let Acquirer { runner, in_order, .. } = &changes.acquirer;
-        let is_acquisition = self.urgency == Urgency::Asks;
+        let is_acquisition = urgency == Urgency::Asks;
         while let Some(queued) = self.len_or_end() {
             // Callers can join or leave the batch until a connection is free.
             let turn = match is_acquisition {
@@ -154,16 +155,15 @@ impl KeyQueue {
             };
             let most = if turn.is_ok() { Acquire::MAX_TOGETHER } else { queued };
             let mut batch = self.take(most);
-            let leases = batch.iter().filter(|_| is_acquisition).flat_map(|queued| queued.leases());
+            let leases = batch.iter().flat_map(|queued| queued.leases()).copied();
             // The acquisitions are registered before callers that have left are removed, so that the
             // releases of these callers wait.
-            let running =
-                is_acquisition.then(|| in_order.begin(leases.copied().collect::<Vec<_>>()));
+            let running = is_acquisition.then(|| in_order.begin(leases));
             batch.retain(|queued| queued.is_open());
             let applied = match turn {
                 Err(error) => Err(error.into()),
                 Ok(_) if batch.is_empty() => Ok(()),
-                Ok(_turn) => changes.apply(&self.key, self.urgency, &mut batch).await,
+                Ok(_turn) => changes.apply(&key, urgency, &mut batch).await,
             };
             drop(running);
             let mut failed = applied.err();
@@ -178,12 +178,9 @@ impl KeyQueue {
     /// Returns the number of queued changes. Removes the queue and returns `None` if there are none.
     fn len_or_end(&mut self) -> Option<usize> {
         let mut queues = unpoisoned(&self.queues);
-        let Entry::Occupied(queue) = queues.entry((self.key.clone(), self.urgency)) else {
-            return None;
-        };
-        let len = queue.get().len();
+        let len = queues.get(&self.of).map_or(0, Vec::len);
         if len == 0 {
-            queue.remove();
+            queues.remove(&self.of);
             self.has_ended = true;
         }
         (len > 0).then_some(len)
@@ -192,8 +189,7 @@ impl KeyQueue {
     /// Removes up to `most` changes from the queue, without the changes of callers that have left.
     fn take(&self, most: usize) -> Vec<Box<dyn QueuedChange>> {
         let mut queues = unpoisoned(&self.queues);
-        let queue = queues.get_mut(&(self.key.clone(), self.urgency));
-        let queue = queue.expect("the queue exists until this task ends");
+        let queue = queues.get_mut(&self.of).expect("the queue exists until this task ends");
         queue.retain(|queued| queued.is_open());
         let later = queue.split_off(most.min(queue.len()));
         mem::replace(queue, later)
@@ -204,7 +200,7 @@ impl Drop for KeyQueue {
     fn drop(&mut self) {
         if !self.has_ended {
             // The mutex is unlocked before the changes are dropped, because this wakes their callers.
-            let queue = unpoisoned(&self.queues).remove(&(self.key.clone(), self.urgency));
+            let queue = unpoisoned(&self.queues).remove(&self.of);
             drop(queue);
         }
     }

@@ -234,7 +234,7 @@ async fn close_idle<C: Connector>(shared: Weak<Shared<C>>) {
         let are_left = shared.lanes().map(Lane::close_idle).contains(&true);
         if !are_left {
             *closing = None;
-            // A new task may close the connections that calls put back from now on.
+            // A new task closes the connections that later calls put back.
             runtime.0 = Weak::new();
             return;
         }

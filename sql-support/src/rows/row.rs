@@ -260,8 +260,8 @@ impl State {
         Some(Row::of(&self.document, next, self.row.as_ref()))
     }
 
-    /// Returns the tags of the claims whose callers must repeat them: the claim to which a step has
-    /// handed over the key, and the queued claims that can be granted now.
+    /// Returns the tags of the claims whose callers must repeat them. The first one is the claim to which
+    /// a step has handed over the key, if there is one. The others are the queued claims that can be granted now.
     pub fn woken(&self) -> Vec<Uuid> {
         let grantable = self.document.entry.grantable().map(|name| name.id);
         self.handed_over.into_iter().chain(grantable).collect()

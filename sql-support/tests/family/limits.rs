@@ -31,8 +31,8 @@ async fn fill(url: &str, waiters: &mut JoinSet<Result<(), Error>>) -> Error {
     panic!("the server accepts {MANY} clients");
 }
 
-/// Acquires a lock, has other clients use all remaining connections, and checks that the lock is renewed and released. The error of the
-/// client that gets no connection contains `reason`.
+/// Acquires a lock while other clients use all remaining connections, and checks that the lock is renewed and released. The error of a
+/// client without a connection must contain `reason`.
 pub(crate) async fn keep_a_lock_while_waiters_use_all_connections(url: &str, reason: &str) {
     let client = LockClient::new(Backend::connect(url).await.unwrap());
     let mutex = client.mutex("job").unwrap().with_options(LockOptions::new().ttl(TTL)).unwrap();
