@@ -11,6 +11,7 @@ use leasehold_core::backend::Dial;
 use leasehold_sql_support::postgres::Session;
 use leasehold_sql_support::remote::{self, Reply, Row, RunError};
 use leasehold_sql_support::{Call, Failure};
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::error::DbError;
 use tokio_postgres::tls::MakeTlsConnect;
@@ -117,14 +118,17 @@ impl remote::Connector for Connector {
 
     async fn connect(&self) -> Result<Link, RunError> {
         for _ in 0..ATTEMPTS {
-            let link = self.open().await?;
-            if let Some(link) = link.begin_session(self.timeout).await? {
+            let (mut link, reading) = self.open().await?;
+            if link.begin_session(self.timeout).await? {
                 if link.session.is_none() {
                     self.is_pooled.store(true, Ordering::Relaxed);
                 }
                 return Ok(link);
             }
             tracing::debug!("the connection pooler returned the reply to an earlier client");
+            // The driver closes the connection when this client's own reply arrives. If the connection were
+            // closed earlier, that reply would belong to the next client.
+            let _ = timeout(self.timeout, reading).await;
         }
         Err(RunError::not_sent("the first reply on each new connection belongs to another client"))
     }
@@ -134,12 +138,12 @@ impl remote::Connector for Connector {
 const ATTEMPTS: usize = 4;
 
 impl Connector {
-    /// Opens a connection whose messages are read by a task.
-    async fn open(&self) -> Result<Link, RunError> {
+    /// Opens a connection, and starts a task that reads its messages until the connection ends.
+    async fn open(&self) -> Result<(Link, JoinHandle<()>), RunError> {
         let Heard { client, mut messages } = self.listen().await?;
         let doubt = Arc::default();
         let link = Link { client, session: None, is_spent: false, doubt: Arc::clone(&doubt) };
-        tokio::spawn(async move {
+        let reading = tokio::spawn(async move {
             // A broken connection returns its error at every poll.
             while let Some(message) = messages.next().await {
                 match message {
@@ -154,27 +158,27 @@ impl Connector {
                 }
             }
         });
-        Ok(link)
+        Ok((link, reading))
     }
 }
 
 impl Link {
     /// Applies the settings of a session, unless a pooler shares its sessions between clients.
     ///
-    /// Returns `None` if the reply does not belong to this client. All further replies would belong to
+    /// Returns `false` if the reply does not belong to this client. All further replies would belong to
     /// earlier messages, too. PgBouncer 1.18 sometimes connects a client to a session in which the reply to
     /// `DISCARD ALL` is outstanding.
-    async fn begin_session(mut self, limit: Duration) -> Result<Option<Self>, RunError> {
+    async fn begin_session(&mut self, limit: Duration) -> Result<bool, RunError> {
         let session = Session::new(limit);
         let greeting = Uuid::new_v4().simple().to_string();
         let text = format!("SELECT '{greeting}'; {}", session.settings());
         let reply = self.client.simple_query(&text).await.map_err(error::connect)?;
         let mut rows = reply.iter().filter_map(row);
         if rows.next() != Some(vec![Some(greeting)]) {
-            return Ok(None);
+            return Ok(false);
         }
         self.session = rows.next().map(|_| session);
-        Ok(Some(self))
+        Ok(true)
     }
 }
 

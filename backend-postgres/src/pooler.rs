@@ -9,54 +9,45 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use leasehold_sql_support::remote::RunError;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 use tokio_postgres::{AsyncMessage, Client, SimpleQueryMessage};
 use uuid::Uuid;
 
 use crate::connector::{Connector, Heard};
 
-/// Returns whether a notification from another connection arrives within half of `limit`. If not, no
-/// session listens afterwards, unless the pooler does not lead to that session within `limit`.
+/// Returns whether a notification from another connection arrives within `limit`.
+///
+/// Nothing listens until both connections have kept their sessions for a while, because a session that
+/// a pooler shares would go on listening.
 pub(crate) async fn forwards_notifications(
     connector: &Connector,
     limit: Duration,
 ) -> Result<bool, RunError> {
-    let channel = format!("leasehold_check_{}", Uuid::new_v4().simple());
     let (listener, mut notifications) = open(connector).await?;
-    let session = session_of(&listener, &format!("LISTEN {channel}")).await?;
-    let is_heard = async {
-        let (notifier, _) = open(connector).await?;
-        let notified_in = session_of(&notifier, &format!("NOTIFY {channel}")).await?;
-        let give_up = Instant::now() + limit / 2;
-        let mut is_shared = notified_in == session;
-        while !is_shared && Instant::now() < give_up {
-            if let Ok(heard) = timeout(PATIENCE, notifications.recv()).await {
-                return Ok(heard.is_some());
+    let (notifier, _) = open(connector).await?;
+    let sessions = [session_of(&listener, "").await?, session_of(&notifier, "").await?];
+    if sessions[0] == sessions[1] {
+        return Ok(false);
+    }
+    for _ in 0..ROUNDS {
+        for (client, session) in [&listener, &notifier].into_iter().zip(&sessions) {
+            // The second of two statements goes to the next session, if a pooler uses its sessions in turn.
+            for _ in 0..2 {
+                if session_of(client, "").await? != *session {
+                    return Ok(false);
+                }
             }
-            // A pooler in transaction mode is recognized without waiting any longer.
-            is_shared = session_of(&listener, "").await? != session;
-        }
-        Ok(false)
-    };
-    let is_heard = timeout(2 * limit, is_heard).await.unwrap_or(Ok(false));
-    if !matches!(is_heard, Ok(true)) {
-        // Each statement may run in a different session of the pooler.
-        let give_up = Instant::now() + limit;
-        while Instant::now() < give_up
-            && session_of(&listener, &format!("UNLISTEN {channel}")).await? != session
-        {
-            sleep(PAUSE).await;
         }
     }
-    is_heard
+    let channel = format!("leasehold_check_{}", Uuid::new_v4().simple());
+    session_of(&listener, &format!("LISTEN {channel}")).await?;
+    session_of(&notifier, &format!("NOTIFY {channel}")).await?;
+    Ok(timeout(limit, notifications.recv()).await.is_ok_and(|heard| heard.is_some()))
 }
 
-/// How long the listener waits before it sends a statement. If the notification were still on its way,
-/// a pooler in transaction mode could forward the notification together with the reply.
-const PATIENCE: Duration = Duration::from_millis(100);
-
-/// The pause between two attempts to reach the session that listens.
-const PAUSE: Duration = Duration::from_millis(10);
+/// How often each connection is checked for its session. One round is enough unless other clients use the
+/// pooler at the same time.
+const ROUNDS: usize = 4;
 
 /// Opens a connection, and returns the notifications that arrive.
 async fn open(connector: &Connector) -> Result<(Client, mpsc::UnboundedReceiver<()>), RunError> {
