@@ -1,25 +1,29 @@
 //! Opens and uses connections.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
+use futures_util::{StreamExt, TryStreamExt};
 use leasehold_core::backend::Dial;
-use leasehold_sql_support::postgres::Session;
+use leasehold_sql_support::postgres::{Message, Parameter, Session};
 use leasehold_sql_support::remote::{self, Reply, Row, RunError};
 use leasehold_sql_support::{Call, Failure};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::error::DbError;
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::{AsyncMessage, Client, NoTls, SimpleQueryMessage, SimpleQueryRow, Socket};
+use tokio_postgres::{
+    AsyncMessage, Client, NoTls, SimpleQueryMessage, SimpleQueryRow, Socket, Statement,
+};
 use uuid::Uuid;
 
 use crate::error;
 use crate::servers::{Place, Servers};
+use crate::texts::{AsText, texts_of, type_of};
 
 /// Opens connections to the database.
 ///
@@ -50,6 +54,8 @@ pub struct Link {
     client: Client,
     /// The session, or `None` if a pooler shares its sessions between clients.
     session: Option<Session>,
+    /// The prepared statements, by their text.
+    statements: HashMap<String, Statement>,
     /// Whether the next statement needs another connection.
     is_spent: bool,
     /// The server's warning that a replica may lack an acknowledged commit.
@@ -142,7 +148,13 @@ impl Connector {
     async fn open(&self) -> Result<(Link, JoinHandle<()>), RunError> {
         let Heard { client, mut messages } = self.listen().await?;
         let doubt = Arc::default();
-        let link = Link { client, session: None, is_spent: false, doubt: Arc::clone(&doubt) };
+        let link = Link {
+            client,
+            session: None,
+            statements: HashMap::new(),
+            is_spent: false,
+            doubt: Arc::clone(&doubt),
+        };
         let reading = tokio::spawn(async move {
             // A broken connection returns its error at every poll.
             while let Some(message) = messages.next().await {
@@ -196,27 +208,60 @@ impl remote::Link for Link {
     }
 
     async fn execute(&mut self, call: &Call, left: Duration) -> Result<Reply, RunError> {
-        let Some(session) = &mut self.session else {
+        let Some(session) = &self.session else {
             let message = Failure::Unprepared.message();
             return Err(RunError::new(Failure::Unprepared, message, "the session is shared"));
         };
-        let (prepares, message) = (session.prepares(call), session.message(call, left));
-        let rows = self.exchange(message).await;
-        self.is_spent |= prepares && rows.is_err();
-        call.reply(rows?)
+        let rows = match session.message(call, left) {
+            Message::Prepared(text, parameters) => {
+                let executed = self.execute_prepared(text, &parameters).await;
+                self.check(executed)?
+            }
+            Message::Text(text) => self.exchange(text).await?,
+        };
+        call.reply(rows)
     }
 
     async fn exchange(&mut self, text: String) -> Result<Vec<Row>, RunError> {
-        let reply = self.client.simple_query(&text).await;
-        self.is_spent = reply.as_ref().is_err_and(|error| !error::is_passing(error));
-        let messages = reply.map_err(error::exchange)?;
+        let messages = self.client.simple_query(&text).await;
+        self.check(messages.map(|messages| messages.iter().filter_map(row).collect()))
+    }
+}
+
+impl Link {
+    /// Executes a statement, and prepares it first if necessary.
+    async fn execute_prepared(
+        &mut self,
+        text: &str,
+        parameters: &[Parameter],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        let statement = match self.statements.get(text) {
+            Some(statement) => statement,
+            None => {
+                let types: Vec<_> = parameters.iter().map(|it| type_of(it.type_name)).collect();
+                let statement = self.client.prepare_typed(text, &types).await?;
+                self.statements.entry(text.to_owned()).or_insert(statement)
+            }
+        };
+        let values = parameters.iter().map(|parameter| AsText(parameter.text.as_deref()));
+        let reply = self.client.query_raw(statement, values).await?;
+        reply.map(|row| texts_of(&row?)).try_collect().await
+    }
+
+    /// Returns the rows of a reply, and notes whether the connection can be used again.
+    fn check(
+        &mut self,
+        rows: Result<Vec<Row>, tokio_postgres::Error>,
+    ) -> Result<Vec<Row>, RunError> {
+        self.is_spent = rows.as_ref().is_err_and(|error| !error::is_passing(error));
+        let rows = rows.map_err(error::exchange)?;
         // The task handles a warning before it forwards the end of the reply.
         match self.doubt.get() {
             Some(warning) => {
                 self.is_spent = true;
                 Err(error::doubt(warning.clone()))
             }
-            None => Ok(messages.iter().filter_map(row).collect()),
+            None => Ok(rows),
         }
     }
 }

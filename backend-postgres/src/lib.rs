@@ -76,6 +76,7 @@ mod connector;
 mod servers;
 
 mod error;
+mod texts;
 mod tls;
 
 pub use database::Postgres;

@@ -12,10 +12,6 @@ use uuid::Uuid;
 
 use crate::remote::{Reply, Row, RunError};
 
-/// A random namespace. The name of a prepared statement is derived from its text, so statements of
-/// different versions never share a name.
-const NAMESPACE: Uuid = Uuid::from_u128(0x9c1f_7d3e_52ab_4b0e_8d64_03f7_c2a9_5e18);
-
 /// A value of a statement.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
@@ -66,8 +62,6 @@ pub(crate) enum Form {
 /// A statement in the form in which a connection prepares it.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    /// Identifies the statement on a connection.
-    pub(crate) id: Uuid,
     /// The statement, with the database's placeholders.
     pub(crate) text: String,
     /// The names of the values, in the order in which they are passed.
@@ -121,7 +115,7 @@ impl Template {
                 });
                 if is_numbered { format!("${}", position + 1) } else { "?".to_owned() }
             });
-            Prepared { id: Uuid::new_v5(&NAMESPACE, self.text.as_bytes()), text, names }
+            Prepared { text, names }
         })
     }
 }

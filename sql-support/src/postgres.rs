@@ -1,12 +1,13 @@
 //! The SQL dialect of PostgreSQL: tables, query batches, rows and error codes.
 //!
-//! A transaction is one message of the simple query protocol. The server runs the message as one
-//! transaction without waiting for the client, so a paused client does not hold database locks. A
-//! failed statement rolls back the whole message, and the reply is complete only after the commit.
-//! The statements need no functions in the database.
+//! A transaction is one request to the server: the execution of a prepared statement, or one message of
+//! the simple query protocol. The server runs a request as one transaction without waiting for the
+//! client, so a paused client does not hold database locks. A failed statement rolls back the whole
+//! request, and the reply is complete only after the commit. The statements need no functions in the
+//! database.
 //!
 //! On a connection that Leasehold opens, a [`Session`] has the settings, and each statement is
-//! prepared once. Behind a pooler and on the application's connections, the message is a complete
+//! prepared once. Behind a pooler and on the application's connections, the request is a complete
 //! query batch ([`Call::at`](crate::Call::at)), which contains the settings and may run in any session.
 //!
 //! ```
@@ -34,7 +35,7 @@ pub use codes::reported;
 pub(crate) use dialect::DIALECT;
 pub use key_table::KeyTable;
 pub use row_statements::RowStatements;
-pub use session::Session;
+pub use session::{Message, Parameter, Session};
 pub use statements::Statements;
 pub use survey::Survey;
 

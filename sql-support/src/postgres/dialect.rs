@@ -30,6 +30,33 @@ pub(super) fn literal(value: &Value) -> String {
     format!("{literal}::{}", value.type_name())
 }
 
+/// Returns a value in the text format of its type.
+pub(super) fn text_of(value: &Value) -> Option<String> {
+    let array = |values: Vec<Option<String>>| {
+        let values: Vec<_> = values.into_iter().map(or_null).collect();
+        Some(format!("{{{}}}", values.join(",")))
+    };
+    match value {
+        Value::Int(value) => value.map(|value| value.to_string()),
+        Value::Text(value) => value.clone(),
+        Value::Uuid(value) => value.map(|value| value.to_string()),
+        Value::Ints(values) => {
+            array(values.iter().map(|value| value.map(|value| value.to_string())).collect())
+        }
+        Value::Texts(values) => {
+            array(values.iter().map(|value| value.as_deref().map(element)).collect())
+        }
+        Value::Uuids(values) => {
+            array(values.iter().map(|value| value.map(|value| value.to_string())).collect())
+        }
+    }
+}
+
+/// Returns text as an element of an array in the text format.
+fn element(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', r"\\").replace('"', r#"\""#))
+}
+
 /// Returns text as a literal that does not depend on `standard_conforming_strings`.
 fn quoted(text: &str) -> String {
     format!("E'{}'", text.replace('\\', r"\\").replace('\'', "''"))
@@ -51,13 +78,13 @@ pub(super) fn millis(limit: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::Template;
 
     #[test]
-    fn other_statements_have_other_names() {
-        let id = |text: &str| Template::prepared(&DIALECT, text.to_owned()).to_prepared().id;
+    fn elements_of_an_array_are_quoted() {
+        let texts = [Some(r#"a,"b"\{}"#.to_owned()), Some("NULL".to_owned()), None];
 
-        assert_eq!(id("SELECT 1"), id("SELECT 1"));
-        assert_ne!(id("SELECT 1"), id("SELECT 2"));
+        let text = text_of(&Value::Texts(texts.to_vec())).unwrap();
+
+        assert_eq!(text, r#"{"a,\"b\"\\{}","NULL",NULL}"#);
     }
 }

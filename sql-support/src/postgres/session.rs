@@ -1,22 +1,35 @@
 //! The session of a connection.
 
-use std::collections::HashSet;
-use std::fmt::Write as _;
 use std::time::Duration;
 
-use uuid::Uuid;
-
-use super::dialect::{literal, millis};
+use super::dialect::{millis, text_of};
 use super::texts;
-use crate::call::{Call, Form, bind};
+use crate::call::{Call, Form, Value, bind};
 
-/// The session of a connection that Leasehold opens: the settings and the prepared statements.
+/// The session of a connection that Leasehold opens.
 ///
 /// The `leasehold-postgres` crate uses a session for each connection.
 #[derive(Debug)]
 pub struct Session {
     limit: Duration,
-    prepared: HashSet<Uuid>,
+}
+
+/// What a connection sends to execute a call in a [`Session`].
+#[derive(Clone, Debug)]
+pub enum Message<'a> {
+    /// A statement to prepare, and its values.
+    Prepared(&'a str, Vec<Parameter>),
+    /// Statements that are sent as one message.
+    Text(String),
+}
+
+/// A value of a prepared statement.
+#[derive(Clone, Debug)]
+pub struct Parameter {
+    /// The name of the value's type: `bigint`, `text`, `uuid`, or one of them with `[]`.
+    pub type_name: &'static str,
+    /// The value in the text format of its type, or `None` for the null of SQL.
+    pub text: Option<String>,
 }
 
 impl Session {
@@ -27,7 +40,7 @@ impl Session {
     /// Creates a session with this time limit for a call. The server aborts each statement after four
     /// fifths of the limit.
     pub fn new(limit: Duration) -> Self {
-        Self { limit, prepared: HashSet::new() }
+        Self { limit }
     }
 
     /// Returns the statement that applies the settings. The statement returns a row only if the
@@ -36,36 +49,27 @@ impl Session {
         bind(texts::SETTINGS, &[("limit", millis(server_limit(self.limit)))])
     }
 
-    /// Returns whether the next [`message`](Self::message) for this call prepares its statement. If the
-    /// message fails, it is not known whether the statement is prepared.
-    pub fn prepares(&self, call: &Call) -> bool {
-        call.prepared().is_some_and(|(prepared, _)| !self.prepared.contains(&prepared.id))
-    }
-
     /// Returns the message that executes a call in this session. The client waits for at most `left`.
     /// If much less than the time limit of a call is left, the message lowers the server's time limit.
-    pub fn message(&mut self, call: &Call, left: Duration) -> String {
-        let mut text = String::new();
+    pub fn message<'a>(&self, call: &'a Call, left: Duration) -> Message<'a> {
         if call.form() == Form::Setup {
-            text.push_str(texts::DEFAULTS);
-        } else if left < self.limit.mul_f64(SHORT) {
-            text = bind(texts::LIMITS, &[("limit", millis(server_limit(left)))]);
+            return Message::Text(texts::DEFAULTS.to_owned() + &call.text());
         }
-        let Some((prepared, values)) = call.prepared() else { return text + &call.text() };
-        let name = prepared.id.simple();
-        let values: Vec<_> = values.collect();
-        let is_new = self.prepared.insert(prepared.id);
-        let list = |list: Vec<String>| {
-            if list.is_empty() { String::new() } else { format!(" ({})", list.join(", ")) }
-        };
-        if is_new {
-            let types = list(values.iter().map(|value| value.type_name().to_owned()).collect());
-            writeln!(text, "PREPARE leasehold_{name}{types} AS {};", prepared.text)
-                .expect("a string can always be written");
+        if left < self.limit.mul_f64(SHORT) {
+            let limits = bind(texts::LIMITS, &[("limit", millis(server_limit(left)))]);
+            return Message::Text(limits + &call.text());
         }
-        let literals = list(values.into_iter().map(literal).collect());
-        text + &format!("EXECUTE leasehold_{name}{literals}")
+        match call.prepared() {
+            Some((prepared, values)) => {
+                Message::Prepared(&prepared.text, values.map(parameter).collect())
+            }
+            None => Message::Text(call.text()),
+        }
     }
+}
+
+fn parameter(value: &Value) -> Parameter {
+    Parameter { type_name: value.type_name(), text: text_of(value) }
 }
 
 /// The part of the time limit of a call below which the server's time limit is lowered.
@@ -90,23 +94,30 @@ mod tests {
     }
 
     #[test]
-    fn a_session_prepares_a_statement_once() {
-        let mut session = Session::new(LIMIT);
+    fn a_statement_receives_each_value_once() {
+        let call = call(-2);
 
-        let [first, second] = [1, -2].map(|n| session.message(&call(n), LIMIT));
+        let Message::Prepared(text, values) = Session::new(LIMIT).message(&call, LIMIT) else {
+            panic!("the statement is not prepared");
+        };
 
-        let (prepare, execute) = first.split_once('\n').unwrap();
-        assert!(prepare.ends_with(" (text, bigint) AS SELECT $1, $2::text, $1;"), "{prepare}");
-        assert!(execute.ends_with(r" (E'a\\:n'''::text, 1::bigint)"), "{execute}");
-        assert!(second.starts_with("EXECUTE ") && second.ends_with("-2::bigint)"), "{second}");
+        assert_eq!(text, "SELECT $1, $2::text, $1");
+        let values: Vec<_> = values.iter().map(|it| (it.type_name, it.text.as_deref())).collect();
+        assert_eq!(values, [("text", Some(r"a\:n'")), ("bigint", Some("-2"))]);
     }
 
     #[test]
     fn a_call_with_little_time_left_lowers_the_limit_of_the_server() {
-        let mut session = Session::new(LIMIT);
+        let call = call(1);
 
-        let message = session.message(&call(1), LIMIT / 2);
+        let Message::Text(text) = Session::new(LIMIT).message(&call, LIMIT / 2) else {
+            panic!("the limit is not lowered");
+        };
 
-        assert!(message.starts_with("SET LOCAL statement_timeout = '400'"), "{message}");
+        assert!(text.starts_with("SET LOCAL statement_timeout = '400'"), "{text}");
+        assert!(
+            text.ends_with(r"SELECT E'a\\:n'''::text, 1::bigint::text, E'a\\:n'''::text"),
+            "{text}"
+        );
     }
 }
