@@ -77,7 +77,7 @@ impl KeyTable {
         run: &dyn Execute,
         claim: &FreeClaim<'_>,
     ) -> Result<Option<(i64, i64)>, RunError> {
-        let call = if self.known.get(claim.key).is_some() {
+        let call = if claim.membership.is_none() && self.known.get(claim.key).is_some() {
             self.statements.acquire(claim)
         } else {
             self.statements.acquire_any(claim)
