@@ -1,7 +1,5 @@
 //! Stores leases in a lock file.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use leasehold_core::backend::{Fencing, Finding, JoinRequest, MemberStatus, StoreId};
 use leasehold_core::{Error, LockKey};
@@ -14,7 +12,7 @@ use crate::config::SqliteConfig;
 use crate::error::BACKEND;
 use crate::store::Store;
 use crate::tables::Tables;
-use crate::worker::{Queue, Worker};
+use crate::worker::Worker;
 
 /// The lock file behind [`SqliteBackend`](crate::SqliteBackend).
 ///
@@ -41,10 +39,7 @@ impl Database for Sqlite {
     }
 
     async fn open(config: SqliteConfig) -> Result<Self, Error> {
-        let queue = Arc::<Queue>::default();
-        let watched = Arc::clone(&queue);
-        let news = News::when_watched(move |concerns| watched.begin_to_watch(concerns));
-        let worker = Worker::start(config, queue, news.clone())?;
+        let (worker, news) = Worker::start(config)?;
         // The first call opens the file.
         worker.call(|_, _| Ok(())).await?;
         Ok(Self { worker, news })

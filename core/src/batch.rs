@@ -13,6 +13,9 @@
 //! [Urgent](SendBatch::is_urgent) requests, such as renewals, never wait behind queued requests
 //! that are not urgent. The number of queued requests is limited.
 //!
+//! A store that is used by function calls, such as an embedded database, has a [`Worker`]: a thread that
+//! commits the requests of many callers in one transaction.
+//!
 //! Backends for stores without a single ordered connection use [`InOrder`], so that a release does
 //! not overtake an acquisition of the same lease.
 
@@ -24,6 +27,7 @@ mod queue;
 mod requests;
 mod stats;
 mod submitted;
+mod worker;
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,6 +45,7 @@ pub use limits::BatchLimits;
 pub use requests::Batch;
 pub use stats::BatchStats;
 pub use submitted::Submitted;
+pub use worker::{Transactional, Waker, Worker};
 
 /// The queue of requests to one destination. Clones share the queue.
 ///
