@@ -1,68 +1,12 @@
 //! Servers of other versions.
 
-use std::fmt::{Debug, Write};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use leasehold_core::retry::Retry;
 use leasehold_core::{LockClient, LockOptions, TryLockError};
 use leasehold_etcd::EtcdBackend;
-use leasehold_testbed::{Etcd, EtcdOptions, until};
+use leasehold_testbed::{Etcd, EtcdOptions, Warnings, until};
 use tokio::time::timeout;
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::{DefaultGuard, set_default};
-use tracing::{Event, Level, Metadata, Subscriber};
-
-/// Notes the warnings of this workspace.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-impl Warnings {
-    /// Captures the log of this thread from now on.
-    fn noted() -> (Self, DefaultGuard) {
-        let warnings = Self::default();
-        let guard = set_default(warnings.clone());
-        (warnings, guard)
-    }
-
-    fn all(&self) -> Vec<String> {
-        self.0.lock().unwrap().clone()
-    }
-}
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN && metadata.target().starts_with("leasehold")
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut text = Text::default();
-        event.record(&mut text);
-        self.0.lock().unwrap().push(text.0);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-#[derive(Default)]
-struct Text(String);
-
-impl Visit for Text {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        write!(self.0, "{field}={value:?} ").unwrap();
-    }
-}
 
 async fn client(etcd: &Etcd) -> LockClient<EtcdBackend> {
     let told = Retry::unlimited().every(Duration::from_secs(60));
@@ -111,7 +55,7 @@ mod a_server_that_may_end_live_leases {
     #[tokio::test]
     async fn is_warned_of_once_by_each_client() {
         let mut etcd = EtcdOptions::new().old().start().await;
-        let (warnings, _guard) = Warnings::noted();
+        let (warnings, _guard) = Warnings::record();
 
         let client = client(&etcd).await;
         client.mutex("job").unwrap().lock().await.unwrap().release().await.unwrap();
@@ -139,7 +83,7 @@ mod a_server_that_keeps_live_leases {
     #[tokio::test]
     async fn is_not_warned_of() {
         let etcd = Etcd::start().await;
-        let (warnings, _guard) = Warnings::noted();
+        let (warnings, _guard) = Warnings::record();
 
         everything_works(&etcd).await;
 
@@ -151,7 +95,7 @@ mod a_ttl_that_a_change_of_the_leader_may_eat_up {
     use super::*;
 
     async fn warned_of(etcd: &Etcd, ttl: Duration) -> Vec<String> {
-        let (warnings, _guard) = Warnings::noted();
+        let (warnings, _guard) = Warnings::record();
         let backend = EtcdBackend::connect(&etcd.url()).await.unwrap();
         let client = LockClient::builder(backend).options(LockOptions::new().ttl(ttl));
         let client = client.build().unwrap();

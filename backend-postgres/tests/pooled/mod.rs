@@ -3,16 +3,12 @@
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use leasehold_core::LockClient;
 use leasehold_core::backend::{Feature, LockBackend as _};
 use leasehold_postgres::tokio_postgres::{self, NoTls, SimpleQueryMessage};
-use leasehold_testbed::{FaultProxy, PgBouncer, PoolMode, patiently, until};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use leasehold_testbed::{FaultProxy, PgBouncer, PoolMode, Warnings, patiently, until};
 
 use crate::family::failures::acquire;
 use crate::family::limits::keep_a_lock_while_waiters_use_all_connections;
@@ -157,42 +153,17 @@ async fn a_pooler_that_shares_its_sessions_is_recognized_before_a_time_limit() {
     }
 }
 
-/// Counts warnings.
-#[derive(Clone, Default)]
-struct Warnings(Arc<AtomicUsize>);
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::WARN && metadata.target().starts_with("leasehold")
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn event(&self, _: &Event<'_>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
 #[tokio::test]
 async fn waiters_behind_a_pooler_in_transaction_mode_poll_after_one_warning() {
-    let warnings = Warnings::default();
-    let _guard = tracing::subscriber::set_default(warnings.clone());
-    let warned = || warnings.0.load(Ordering::Relaxed);
+    let (warnings, _guard) = Warnings::record();
     let server = Server::start().await;
     let pooler = PgBouncer::start(&server, PoolMode::Transaction, 4).await;
     let url = server.url_at("postgres", &pooler.address());
 
     let holder = LockClient::new(connect(&format!("{url}?push=off")).await);
-    assert_eq!(warned(), 0);
+    assert_eq!(warnings.all().len(), 0);
     let waiter = LockClient::new(connect(&url).await);
-    assert_eq!(warned(), 1);
+    assert_eq!(warnings.all().len(), 1);
 
     let guard = holder.mutex("job").unwrap().lock().await.unwrap();
     let mutex = waiter.mutex("job").unwrap();
@@ -202,7 +173,7 @@ async fn waiters_behind_a_pooler_in_transaction_mode_poll_after_one_warning() {
         guard.release().await.unwrap();
     });
     waited.unwrap().release().await.unwrap();
-    assert_eq!(warned(), 1);
+    assert_eq!(warnings.all().len(), 1);
 }
 
 /// Sends a signal to the process of a session.

@@ -23,6 +23,7 @@ mod redis;
 mod template;
 mod unprivileged;
 mod until;
+mod warnings;
 mod zookeeper;
 
 pub use certificates::Certificates;
@@ -42,4 +43,5 @@ pub use redis::{
     ClusterOptions, Redis, RedisCluster, RedisOptions, RedisSentinel, SentinelOptions,
 };
 pub use until::{until, until_some};
+pub use warnings::Warnings;
 pub use zookeeper::{Curator, CuratorEvent, ZooKeeper, ZooKeeperOptions};

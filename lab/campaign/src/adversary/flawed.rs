@@ -22,6 +22,7 @@ pub enum Flaw {
 }
 
 /// The condition of a swap, in both dialects.
+#[cfg(any(feature = "mysql", feature = "postgres"))]
 pub(super) const VERSION: &str = " AND token = :old_token AND ends = :old_ends";
 
 /// A connector or a connection that changes each statement.

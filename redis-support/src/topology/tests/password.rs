@@ -1,36 +1,10 @@
 //! Tests of which servers receive passwords.
 
-use std::sync::atomic::AtomicUsize;
-
 use leasehold_settings::{Server, Tls};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
+use leasehold_testbed::Warnings;
 
 use super::*;
 use crate::address::Address;
-
-/// Counts warnings.
-#[derive(Clone, Default)]
-struct Warnings(Arc<AtomicUsize>);
-
-impl Subscriber for Warnings {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::WARN
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn event(&self, _: &Event<'_>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
 
 fn tcp(host: &str) -> Address {
     Address::Tcp(Server { host: host.to_owned(), port: 1 })
@@ -39,8 +13,7 @@ fn tcp(host: &str) -> Address {
 /// Returns the number of warnings about an unencrypted password when a client connects to `servers`
 /// twice.
 async fn warnings(servers: Endpoints, password: Option<&str>, fake: Fake) -> usize {
-    let warnings = Warnings::default();
-    let _guard = tracing::subscriber::set_default(warnings.clone());
+    let (warnings, _guard) = Warnings::record();
     for address in ["h:1", "localhost:1", "[::1]:1", "/run/socket"] {
         fake.serve(address, |_| Some(Ok(Reply::Other)));
     }
@@ -50,7 +23,7 @@ async fn warnings(servers: Endpoints, password: Option<&str>, fake: Fake) -> usi
         store.servers.connect().await.unwrap();
         store.servers.disconnect();
     }
-    warnings.0.load(Ordering::Relaxed)
+    warnings.all().len()
 }
 
 #[tokio::test(start_paused = true)]
