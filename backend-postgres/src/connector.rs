@@ -92,10 +92,10 @@ impl Connector {
         if self.accepts_mark.load(Ordering::Relaxed) {
             match self.connect_with(&with_mark(options.clone())).await {
                 Err(error) if error::may_be_option(&error) => {}
-                connected => return connected.map_err(error::connect),
+                connected => return connected.map_err(error::before),
             }
         }
-        let heard = self.connect_with(&options).await.map_err(error::connect)?;
+        let heard = self.connect_with(&options).await.map_err(error::before)?;
         self.accepts_mark.store(false, Ordering::Relaxed);
         Ok(heard)
     }
@@ -125,16 +125,20 @@ impl remote::Connector for Connector {
     async fn connect(&self) -> Result<Link, RunError> {
         for _ in 0..ATTEMPTS {
             let (mut link, reading) = self.open().await?;
-            if link.begin_session(self.timeout).await? {
+            let begun = link.begin_session(self.timeout).await;
+            if let Ok(true) = begun {
                 if link.session.is_none() {
                     self.is_pooled.store(true, Ordering::Relaxed);
                 }
                 return Ok(link);
             }
-            tracing::debug!("the connection pooler returned the reply to an earlier client");
-            // The driver closes the connection when this client's own reply arrives. If the connection were
-            // closed earlier, that reply would belong to the next client.
-            let _ = timeout(self.timeout, reading).await;
+            if !self.accepts_mark.load(Ordering::Relaxed) {
+                // The pooler may have returned the reply to an earlier client. The driver closes the
+                // connection when this client's own reply arrives. If the connection were closed earlier,
+                // the next client would get that reply.
+                let _ = timeout(self.timeout, reading).await;
+            }
+            begun?;
         }
         Err(RunError::not_sent("the first reply on each new connection belongs to another client"))
     }
@@ -184,7 +188,7 @@ impl Link {
         let session = Session::new(limit);
         let greeting = Uuid::new_v4().simple().to_string();
         let text = format!("SELECT '{greeting}'; {}", session.settings());
-        let reply = self.client.simple_query(&text).await.map_err(error::connect)?;
+        let reply = self.client.simple_query(&text).await.map_err(error::before)?;
         let mut rows = reply.iter().filter_map(row);
         if rows.next() != Some(vec![Some(greeting)]) {
             return Ok(false);
@@ -212,10 +216,21 @@ impl remote::Link for Link {
             let message = Failure::Unprepared.message();
             return Err(RunError::new(Failure::Unprepared, message, "the session is shared"));
         };
-        let rows = match session.message(call, left) {
+        let (session, begun_at) = (*session, Instant::now());
+        let mut message = session.message(call, left);
+        if let Message::Prepared(text, parameters) = &message
+            && !self.statements.contains_key(*text)
+        {
+            self.prepare(text, parameters).await?;
+            // The preparation may have waited for a lock of the table.
+            message = session.message(call, left.saturating_sub(begun_at.elapsed()));
+        }
+        let rows = match message {
             Message::Prepared(text, parameters) => {
-                let executed = self.execute_prepared(text, &parameters).await;
-                self.check(executed)?
+                let values = parameters.iter().map(|parameter| AsText(parameter.text.as_deref()));
+                let reply = self.client.query_raw(&self.statements[text], values).await;
+                let rows = async { reply?.map(|row| texts_of(&row?)).try_collect().await }.await;
+                self.check(rows)?
             }
             Message::Text(text) => self.exchange(text).await?,
         };
@@ -229,23 +244,13 @@ impl remote::Link for Link {
 }
 
 impl Link {
-    /// Executes a statement, and prepares it first if necessary.
-    async fn execute_prepared(
-        &mut self,
-        text: &str,
-        parameters: &[Parameter],
-    ) -> Result<Vec<Row>, tokio_postgres::Error> {
-        let statement = match self.statements.get(text) {
-            Some(statement) => statement,
-            None => {
-                let types: Vec<_> = parameters.iter().map(|it| type_of(it.type_name)).collect();
-                let statement = self.client.prepare_typed(text, &types).await?;
-                self.statements.entry(text.to_owned()).or_insert(statement)
-            }
-        };
-        let values = parameters.iter().map(|parameter| AsText(parameter.text.as_deref()));
-        let reply = self.client.query_raw(statement, values).await?;
-        reply.map(|row| texts_of(&row?)).try_collect().await
+    async fn prepare(&mut self, text: &str, parameters: &[Parameter]) -> Result<(), RunError> {
+        let types: Vec<_> =
+            parameters.iter().map(|parameter| type_of(parameter.type_name)).collect();
+        let prepared = self.client.prepare_typed(text, &types).await;
+        self.is_spent = prepared.as_ref().is_err_and(|error| !error::is_passing(error));
+        self.statements.insert(text.to_owned(), prepared.map_err(error::before)?);
+        Ok(())
     }
 
     /// Returns the rows of a reply, and notes whether the connection can be used again.

@@ -11,7 +11,6 @@ use leasehold_sql_support::remote::{
     Driver, Execute, Hears, Opened, Rows, RunError, Settings, check_old_leases,
 };
 use leasehold_sql_support::{Call, Failure, Layout, News};
-use tokio::time::timeout;
 
 use crate::connector::Connector;
 use crate::listener::Listener;
@@ -88,14 +87,12 @@ async fn hears(connector: &Connector, limit: Duration) -> bool {
     if !connector.is_pooled() {
         return true;
     }
-    // Two connections are made, and a few statements are sent.
-    let check = async || timeout(4 * limit, forwards_notifications(connector, limit)).await;
-    let hears = match check().await {
+    let mut hears = forwards_notifications(connector, limit).await;
+    if hears.is_err() {
         // The connection may have been lost.
-        Ok(Err(_)) => check().await,
-        hears => hears,
-    };
-    let hears = hears.is_ok_and(|hears| hears.unwrap_or(false));
+        hears = forwards_notifications(connector, limit).await;
+    }
+    let hears = hears.unwrap_or(false);
     if !hears {
         tracing::warn!(
             "the connection pooler does not forward notifications, so waiters will poll; connect to the server \

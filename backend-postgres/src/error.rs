@@ -8,14 +8,14 @@ use leasehold_sql_support::postgres::reported;
 use leasehold_sql_support::remote::RunError;
 use tokio_postgres::error::DbError;
 
-/// Maps the error of a connection attempt. No statement was sent.
-pub(crate) fn connect(error: tokio_postgres::Error) -> RunError {
+/// Maps the error of a connection attempt, or of the preparation of a statement. Nothing was executed.
+pub(crate) fn before(error: tokio_postgres::Error) -> RunError {
     match error.as_db_error().cloned() {
         Some(reason) => {
             let run = reported(reason.code().code(), error);
             match run.failure() {
-                // The server closed the connection during the login. The error of a pooler names the
-                // setting that is the reason.
+                // The server closed the connection. The error of a pooler names the setting that is the
+                // reason.
                 Failure::Unknown => {
                     let message = format!("the connection was closed: {}", reason.message());
                     RunError::new(Failure::NotApplied, message, run)

@@ -23,38 +23,82 @@ pub(crate) async fn forwards_notifications(
     connector: &Connector,
     limit: Duration,
 ) -> Result<bool, RunError> {
-    let (listener, mut notifications) = open(connector).await?;
-    let (notifier, _) = open(connector).await?;
-    let sessions = [session_of(&listener, "").await?, session_of(&notifier, "").await?];
+    let mut listener = Checked::open(connector, limit).await?;
+    let mut notifier = Checked::open(connector, limit).await?;
+    let forwards = forwards(&mut listener, &notifier).await;
+    if forwards.is_err() {
+        // A reply may belong to an earlier client of the pooler. The driver closes the connection when
+        // the own reply arrives. If the connection were closed earlier, the next client would get it.
+        let end = async { tokio::join!(listener.end(), notifier.end()) };
+        let _ = timeout(limit, end).await;
+    }
+    forwards
+}
+
+async fn forwards(listener: &mut Checked, notifier: &Checked) -> Result<bool, RunError> {
+    let sessions = [listener.session_of("").await?, notifier.session_of("").await?];
     if sessions[0] == sessions[1] {
         return Ok(false);
     }
     for _ in 0..ROUNDS {
-        for (client, session) in [&listener, &notifier].into_iter().zip(&sessions) {
+        for (client, session) in [&*listener, notifier].into_iter().zip(&sessions) {
             // The second of two statements goes to the next session, if a pooler uses its sessions in turn.
             for _ in 0..2 {
-                if session_of(client, "").await? != *session {
+                if client.session_of("").await? != *session {
                     return Ok(false);
                 }
             }
         }
     }
     let channel = format!("leasehold_check_{}", Uuid::new_v4().simple());
-    session_of(&listener, &format!("LISTEN {channel}")).await?;
-    session_of(&notifier, &format!("NOTIFY {channel}")).await?;
-    Ok(timeout(limit, notifications.recv()).await.is_ok_and(|heard| heard.is_some()))
+    let session = listener.session_of(&format!("LISTEN {channel}")).await?;
+    notifier.session_of(&format!("NOTIFY {channel}")).await?;
+    let notified = timeout(listener.limit, listener.notifications.recv()).await;
+    // Several processes of a pooler may each have used the same session again, although they share it.
+    for _ in 0..ROUNDS {
+        if listener.session_of(&format!("UNLISTEN {channel}")).await? == session {
+            break;
+        }
+    }
+    Ok(notified.is_ok_and(|notified| notified.is_some()))
 }
 
-/// How often each connection is checked for its session. One round is enough unless other clients use the
+/// How often each connection is checked for its session. One round is enough if no other client uses the
 /// pooler at the same time.
 const ROUNDS: usize = 4;
 
-/// Opens a connection, and returns the notifications that arrive.
-async fn open(connector: &Connector) -> Result<(Client, mpsc::UnboundedReceiver<()>), RunError> {
-    let Heard { client, messages } = connector.listen().await?;
-    let (sender, receiver) = mpsc::unbounded_channel();
-    tokio::spawn(forward(messages, sender));
-    Ok((client, receiver))
+/// A connection whose notifications arrive in a channel, which ends with the connection.
+struct Checked {
+    client: Client,
+    notifications: mpsc::UnboundedReceiver<()>,
+    limit: Duration,
+}
+
+impl Checked {
+    async fn open(connector: &Connector, limit: Duration) -> Result<Self, RunError> {
+        let Heard { client, messages } = connector.listen().await?;
+        let (sender, notifications) = mpsc::unbounded_channel();
+        tokio::spawn(forward(messages, sender));
+        Ok(Self { client, notifications, limit })
+    }
+
+    /// Executes a statement, and returns the number of the session in which it was executed.
+    async fn session_of(&self, statement: &str) -> Result<String, RunError> {
+        let text = format!("{statement}; SELECT pg_backend_pid()");
+        let messages = timeout(self.limit, self.client.simple_query(&text)).await;
+        let messages = messages.map_err(RunError::not_sent)?.map_err(RunError::not_sent)?;
+        let number = messages.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        });
+        // The reply may belong to an earlier client of the pooler.
+        number.ok_or_else(|| RunError::not_sent("the reply does not match the statement"))
+    }
+
+    /// Waits until the connection ends.
+    async fn end(&mut self) {
+        while self.notifications.recv().await.is_some() {}
+    }
 }
 
 /// Reads the messages of a connection until it ends.
@@ -68,16 +112,4 @@ async fn forward(
             let _ = notifications.send(());
         }
     }
-}
-
-/// Executes a statement, and returns the number of the session in which it was executed.
-async fn session_of(client: &Client, statement: &str) -> Result<String, RunError> {
-    let messages = client.simple_query(&format!("{statement}; SELECT pg_backend_pid()")).await;
-    let messages = messages.map_err(RunError::not_sent)?;
-    let number = messages.iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
-        _ => None,
-    });
-    // The reply may belong to an earlier client of the pooler.
-    number.ok_or_else(|| RunError::not_sent("the reply does not match the statement"))
 }

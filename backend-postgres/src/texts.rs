@@ -38,8 +38,7 @@ pub(crate) fn type_of(name: &str) -> Type {
         "bigint[]" => Type::INT8_ARRAY,
         "text[]" => Type::TEXT_ARRAY,
         "uuid[]" => Type::UUID_ARRAY,
-        // The server determines the type.
-        _ => Type::UNKNOWN,
+        _ => unreachable!("`{name}` is not the type of a parameter"),
     }
 }
 

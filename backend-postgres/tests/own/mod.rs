@@ -302,6 +302,7 @@ async fn the_sessions_defaults_change_nothing() {
              ALTER DATABASE postgres SET default_transaction_isolation = 'serializable';
              ALTER DATABASE postgres SET standard_conforming_strings = off;
              ALTER DATABASE postgres SET search_path = 'nowhere';
+             ALTER DATABASE postgres SET array_nulls = off;
              CREATE TABLE seen (commits text, isolation text);
              CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
              INSERT INTO public.seen VALUES (current_setting('synchronous_commit'), current_setting('transaction_isolation'));
@@ -319,6 +320,10 @@ async fn the_sessions_defaults_change_nothing() {
     assert_eq!(postgres.sql("SELECT * FROM public.seen").await, "on|read committed");
     let inspection = backend.inspect(lease.key()).await.unwrap();
     assert_eq!(inspection.holders()[0].description().unwrap().as_str(), text);
+    let without_description = self::lease("other");
+    assert!(acquire(&backend, &without_description).await.unwrap());
+    let inspection = backend.inspect(without_description.key()).await.unwrap();
+    assert_eq!(inspection.holders()[0].description(), None);
 }
 
 #[tokio::test]

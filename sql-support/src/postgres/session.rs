@@ -9,7 +9,7 @@ use crate::call::{Call, Form, Value, bind};
 /// The session of a connection that Leasehold opens.
 ///
 /// The `leasehold-postgres` crate uses a session for each connection.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Session {
     limit: Duration,
 }

@@ -13,13 +13,18 @@ pub(super) const DEFAULT_SCHEMA: &str = "public";
 /// With these settings, the server gives up before the client, does not acknowledge a commit that a
 /// crash would lose, and warns about a commit that its replica may lack. The plans of prepared
 /// statements are created once for all values, possibly while a table is empty, so they must use
-/// indexes. An index scan reads one entry at a time and marks dead entries.
+/// indexes. An index scan reads one entry at a time and marks dead entries. Arrays are passed as texts
+/// in which `NULL` is the null of SQL.
+///
+/// If the client's machine fails between the last two packets of a request, the rows of the request stay
+/// locked until the server notices after half a minute that the connection is gone.
 pub(super) const SETTINGS: &str = "SELECT set_config('search_path', 'pg_catalog', false), set_config('default_transaction_isolation', 'read committed', false),
   set_config('statement_timeout', :limit, false), set_config('lock_timeout', :limit, false),
   set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
     ELSE current_setting('synchronous_commit') END, false), set_config('client_min_messages', 'warning', false),
   set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false),
-  set_config('enable_bitmapscan', 'off', false), set_config('jit', 'off', false)
+  set_config('enable_bitmapscan', 'off', false), set_config('jit', 'off', false), set_config('array_nulls', 'on', false),
+  set_config('tcp_keepalives_idle', '15', false), set_config('tcp_keepalives_interval', '5', false), set_config('tcp_keepalives_count', '3', false)
 WHERE current_setting('leasehold.session', true) = '1'";
 
 /// Lowers the time limits of the statements that follow in the same message.

@@ -30,8 +30,9 @@ use crate::rows::row::{Clock, State};
 ///
 /// # Tokens
 ///
-/// The token of a grant is larger than the last token of the row, larger than the minimum token of
-/// the tables, and at least the [token](crate::request::token_at) of the current time since 1970.
+/// The token of a grant is larger than the last token of the row, and at least the
+/// [token](crate::request::token_at) of the current time since 1970. If the statement creates the row, or
+/// the claim belongs to a quorum, the token is also larger than the minimum token of the tables.
 /// Tokens therefore remain in order even if commits are lost. The minimum token must be read after
 /// the new row is in the table, or under a lock that the purge respects. Otherwise, a purge could
 /// delete a row with a larger token in the meantime.
