@@ -61,9 +61,11 @@ impl Worker {
         if let Some(done) = self.try_now(&mut work) {
             return done;
         }
-        // A release must not precede an acquisition, which may be the acquisition of the same lease.
-        let is_urgent = matches!(urgency, Urgency::Renews);
-        self.0.write(is_urgent, move |(tables, clock)| work(tables, *clock)).await
+        let steps = move |(tables, clock): &mut (&Tables, Clock)| work(tables, *clock);
+        match urgency {
+            Urgency::Renews => self.0.write_urgent(steps).await,
+            _ => self.0.write(steps).await,
+        }
     }
 
     /// Runs `work`, which must not change the tables, on the thread.

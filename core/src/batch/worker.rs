@@ -24,7 +24,7 @@ const FOREVER: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A store that a [`Worker`] changes in transactions, such as the file of an embedded database.
 ///
-/// [`Worker`] has an example.
+/// See [`Worker`] for an example.
 pub trait Transactional: Send + 'static {
     /// What the steps of a request read and change.
     type Transaction<'a>;
@@ -71,7 +71,9 @@ pub trait Transactional: Send + 'static {
 /// transaction of several requests fails, the requests run one by one, so that a failure affects only
 /// its caller. If the outcome is unknown, no request runs again, and all callers get the error.
 ///
-/// The thread ends when the worker is dropped. In a forked process, the worker returns errors.
+/// The thread ends when the worker is dropped, and closes the store some time later. To open the store again,
+/// await [`close`](Self::close) first. If a step panics, the thread ends, and later requests get
+/// [`ErrorKind::Closed`]. In a forked process, the worker returns errors.
 ///
 /// # Example
 ///
@@ -107,7 +109,7 @@ pub trait Transactional: Send + 'static {
 ///     rows.push("a row".to_owned());
 ///     Ok(rows.len())
 /// };
-/// assert_eq!(worker.write(false, insert).await?, 1);
+/// assert_eq!(worker.write(insert).await?, 1);
 /// assert_eq!(worker.read(|store, _| Ok(store.0.len())).await?, 1);
 /// worker.close().await;
 /// # Ok(())
@@ -122,7 +124,7 @@ pub struct Worker<S: Transactional> {
     process: u32,
 }
 
-/// Wakes the thread of a [`Worker`].
+/// Wakes the thread of a [`Worker`]. See [`Worker`] for an example.
 pub struct Waker<S: Transactional>(Arc<Queue<S>>);
 
 /// The requests that wait for the thread.
@@ -201,8 +203,11 @@ impl<S: Transactional> Worker<S> {
         }
     }
 
-    /// Runs `steps` in a transaction on the thread, and returns their result after the commit. If the
-    /// request is urgent, it precedes other requests.
+    /// Runs `steps` in a transaction on the thread, and returns their result after the commit.
+    ///
+    /// If the steps fail, the transaction is rolled back, and the requests of other callers run again. An
+    /// error that concerns one caller, such as [`ErrorKind::WrongType`], is therefore better returned as a
+    /// value.
     ///
     /// # Errors
     ///
@@ -214,6 +219,31 @@ impl<S: Transactional> Worker<S> {
     ///
     /// This method is cancel safe. If it is dropped before `steps` have started, they do not run.
     pub async fn write<T: Send + 'static>(
+        &self,
+        steps: impl FnMut(&mut S::Transaction<'_>) -> Result<T, S::Stop> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.run(false, steps).await
+    }
+
+    /// Does the same as [`write`](Self::write), before all requests that are not urgent. Renewals are urgent,
+    /// because a late renewal may lose its lease. A release must not be urgent, because it would precede an
+    /// acquisition of the same lease.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of [`write`](Self::write).
+    ///
+    /// # Cancel safety
+    ///
+    /// This method is cancel safe, as [`write`](Self::write) is.
+    pub async fn write_urgent<T: Send + 'static>(
+        &self,
+        steps: impl FnMut(&mut S::Transaction<'_>) -> Result<T, S::Stop> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.run(true, steps).await
+    }
+
+    async fn run<T: Send + 'static>(
         &self,
         is_urgent: bool,
         mut steps: impl FnMut(&mut S::Transaction<'_>) -> Result<T, S::Stop> + Send + 'static,
@@ -301,13 +331,20 @@ impl<S: Transactional> Worker<S> {
         Ok(async move {
             let unknown =
                 |message: &'static str| Err(Error::new(ErrorKind::Indeterminate, message));
-            match timeout(limit, reply).await {
+            let reply = timeout(limit, reply).await;
+            let was_begun = || is_begun.swap(true, Ordering::AcqRel);
+            match reply {
                 Ok(Ok(done)) => done,
-                Ok(Err(_)) => unknown("the thread of the store has ended"),
-                Err(_) if !is_begun.swap(true, Ordering::AcqRel) => Err(unavailable(
+                Ok(Err(_)) if was_begun() => {
+                    unknown("the thread of the store has panicked, so the outcome is unknown")
+                }
+                Ok(Err(_)) => Err(unavailable("the thread of the store has panicked")),
+                Err(_) if was_begun() => {
+                    unknown("the store did not respond in time, so the outcome is unknown")
+                }
+                Err(_) => Err(unavailable(
                     "earlier requests kept the store busy for longer than the timeout",
                 )),
-                Err(_) => unknown("the store did not respond in time, so the outcome is unknown"),
             }
         })
     }
@@ -448,6 +485,7 @@ impl<S: Transactional> Jobs<S> {
 
 /// Runs the thread.
 fn run<S: Transactional>(queue: &Queue<S>, store: &Mutex<S>) {
+    let _end = End(queue);
     loop {
         // A caller that has locked the store may lock the queue, so both are never locked here.
         let due = unpoisoned(store).due();
@@ -460,6 +498,21 @@ fn run<S: Transactional>(queue: &Queue<S>, store: &Mutex<S>) {
             Next::End => return store.close(),
         }
         store.tidy();
+    }
+}
+
+/// Rejects all requests after the thread has ended, possibly by a panic.
+struct End<'a, S: Transactional>(&'a Queue<S>);
+
+impl<S: Transactional> Drop for End<'_, S> {
+    fn drop(&mut self) {
+        let waiting = {
+            let mut jobs = unpoisoned(&self.0.jobs);
+            jobs.is_closed = true;
+            (mem::take(&mut jobs.urgent), mem::take(&mut jobs.others))
+        };
+        // Dropping the jobs wakes their callers.
+        drop(waiting);
     }
 }
 

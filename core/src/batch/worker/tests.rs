@@ -2,7 +2,6 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{self, Receiver, Sender};
 
 use futures_util::FutureExt as _;
-use futures_util::future::join_all;
 
 use super::*;
 
@@ -105,13 +104,15 @@ fn job(
 #[tokio::test]
 async fn requests_that_wait_share_a_transaction_and_urgent_requests_are_first() {
     let busy = Busy::start(Numbers::default());
-    let requests = [(false, 1), (true, 2), (false, 3)];
-    let written = join_all(requests.map(|(is_urgent, n)| busy.worker.write(is_urgent, push(n))));
 
-    let (written, ()) = tokio::join!(written, async { busy.go() });
+    let (first, urgent, last, ()) = tokio::join!(
+        busy.worker.write(push(1)),
+        busy.worker.write_urgent(push(2)),
+        busy.worker.write(push(3)),
+        async { busy.go() }
+    );
 
-    let lengths: Vec<_> = written.into_iter().map(Result::unwrap).collect();
-    assert_eq!(lengths, [2, 1, 3]);
+    assert_eq!([first.unwrap(), urgent.unwrap(), last.unwrap()], [2, 1, 3]);
     assert_eq!(busy.committed().await, (vec![2, 1, 3], 1));
 }
 
@@ -124,9 +125,9 @@ async fn a_request_that_fails_does_not_affect_the_others() {
     };
 
     let (first, failed, last, ()) = tokio::join!(
-        busy.worker.write(false, push(1)),
-        busy.worker.write(false, fail),
-        busy.worker.write(false, push(3)),
+        busy.worker.write(push(1)),
+        busy.worker.write(fail),
+        busy.worker.write(push(3)),
         async { busy.go() }
     );
 
@@ -140,7 +141,7 @@ async fn requests_with_an_unknown_outcome_do_not_run_again() {
     let busy = Busy::start(Numbers { is_next_unknown: true, ..Numbers::default() });
 
     let (first, last, ()) =
-        tokio::join!(busy.worker.write(false, push(1)), busy.worker.write(false, push(2)), async {
+        tokio::join!(busy.worker.write(push(1)), busy.worker.write(push(2)), async {
             busy.go();
         });
 
@@ -153,9 +154,9 @@ async fn requests_with_an_unknown_outcome_do_not_run_again() {
 #[tokio::test]
 async fn a_request_whose_caller_has_left_is_not_applied() {
     let busy = Busy::start(Numbers::default());
-    let mut left = Box::pin(busy.worker.write(false, push(1)));
+    let mut left = Box::pin(busy.worker.write(push(1)));
     assert!((&mut left).now_or_never().is_none());
-    let mut stays = Box::pin(busy.worker.write(false, push(2)));
+    let mut stays = Box::pin(busy.worker.write(push(2)));
     assert!((&mut stays).now_or_never().is_none());
 
     drop(left);
@@ -227,13 +228,30 @@ async fn the_store_is_lent_only_while_no_request_runs() {
 }
 
 #[tokio::test]
+async fn requests_after_a_panic_fail_without_waiting() {
+    let busy = Busy::start(Numbers::default());
+    let panics = |_: &mut Vec<u32>| -> Result<(), Error> { panic!("a step fails") };
+    let begun_at = Instant::now();
+
+    let (panicked, together, ()) =
+        tokio::join!(busy.worker.write(panics), busy.worker.write(push(1)), async { busy.go() });
+    let later = busy.worker.write(push(2)).await;
+    busy.worker.close().await;
+
+    assert_eq!(panicked.unwrap_err().kind(), ErrorKind::Indeterminate);
+    assert_eq!(together.unwrap_err().kind(), ErrorKind::Indeterminate);
+    assert_eq!(later.unwrap_err().kind(), ErrorKind::Closed);
+    assert!(begun_at.elapsed() < LATER);
+}
+
+#[tokio::test]
 async fn a_closed_worker_refuses_requests() {
     let worker = Worker::start("numbers", LATER, |_| Numbers::default()).unwrap();
     let runs = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&runs);
 
     worker.close().await;
-    let refused = worker.write(false, move |_| {
+    let refused = worker.write(move |_| {
         counted.fetch_add(1, Ordering::Relaxed);
         Ok(())
     });
