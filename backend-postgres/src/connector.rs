@@ -136,7 +136,11 @@ impl remote::Connector for Connector {
                 // The pooler may have returned the reply to an earlier client. The driver closes the
                 // connection when this client's own reply arrives. If the connection were closed earlier,
                 // the next client would get that reply.
-                let _ = timeout(self.timeout, reading).await;
+                let limit = self.timeout;
+                tokio::spawn(async move {
+                    let _ = timeout(limit, reading).await;
+                    drop(link);
+                });
             }
             begun?;
         }

@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use leasehold_sql_support::remote::RunError;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::{AsyncMessage, Client, SimpleQueryMessage};
 use uuid::Uuid;
 
@@ -23,9 +23,11 @@ pub(crate) async fn forwards_notifications(
     connector: &Connector,
     limit: Duration,
 ) -> Result<bool, RunError> {
-    let mut listener = Checked::open(connector, limit).await?;
-    let mut notifier = Checked::open(connector, limit).await?;
-    let forwards = forwards(&mut listener, &notifier).await;
+    // About thirty round trips are necessary.
+    let until = Instant::now() + 8 * limit;
+    let mut listener = Checked::open(connector, until).await?;
+    let mut notifier = Checked::open(connector, until).await?;
+    let forwards = forwards(&mut listener, &notifier, limit).await;
     if forwards.is_err() {
         // A reply may belong to an earlier client of the pooler. The driver closes the connection when
         // the own reply arrives. If the connection were closed earlier, the next client would get it.
@@ -35,7 +37,11 @@ pub(crate) async fn forwards_notifications(
     forwards
 }
 
-async fn forwards(listener: &mut Checked, notifier: &Checked) -> Result<bool, RunError> {
+async fn forwards(
+    listener: &mut Checked,
+    notifier: &Checked,
+    limit: Duration,
+) -> Result<bool, RunError> {
     let sessions = [listener.session_of("").await?, notifier.session_of("").await?];
     if sessions[0] == sessions[1] {
         return Ok(false);
@@ -52,15 +58,17 @@ async fn forwards(listener: &mut Checked, notifier: &Checked) -> Result<bool, Ru
     }
     let channel = format!("leasehold_check_{}", Uuid::new_v4().simple());
     let session = listener.session_of(&format!("LISTEN {channel}")).await?;
-    notifier.session_of(&format!("NOTIFY {channel}")).await?;
-    let notified = timeout(listener.limit, listener.notifications.recv()).await;
+    let notified = match notifier.session_of(&format!("NOTIFY {channel}")).await {
+        Ok(_) => Ok(timeout(limit, listener.notifications.recv()).await),
+        Err(error) => Err(error),
+    };
     // Several processes of a pooler may each have used the same session again, although they share it.
     for _ in 0..ROUNDS {
         if listener.session_of(&format!("UNLISTEN {channel}")).await? == session {
             break;
         }
     }
-    Ok(notified.is_ok_and(|notified| notified.is_some()))
+    Ok(notified?.is_ok_and(|notified| notified.is_some()))
 }
 
 /// How often each connection is checked for its session. One round is enough if no other client uses the
@@ -71,21 +79,21 @@ const ROUNDS: usize = 4;
 struct Checked {
     client: Client,
     notifications: mpsc::UnboundedReceiver<()>,
-    limit: Duration,
+    until: Instant,
 }
 
 impl Checked {
-    async fn open(connector: &Connector, limit: Duration) -> Result<Self, RunError> {
+    async fn open(connector: &Connector, until: Instant) -> Result<Self, RunError> {
         let Heard { client, messages } = connector.listen().await?;
         let (sender, notifications) = mpsc::unbounded_channel();
         tokio::spawn(forward(messages, sender));
-        Ok(Self { client, notifications, limit })
+        Ok(Self { client, notifications, until })
     }
 
     /// Executes a statement, and returns the number of the session in which it was executed.
     async fn session_of(&self, statement: &str) -> Result<String, RunError> {
         let text = format!("{statement}; SELECT pg_backend_pid()");
-        let messages = timeout(self.limit, self.client.simple_query(&text)).await;
+        let messages = timeout_at(self.until, self.client.simple_query(&text)).await;
         let messages = messages.map_err(RunError::not_sent)?.map_err(RunError::not_sent)?;
         let number = messages.iter().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),

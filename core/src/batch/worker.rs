@@ -47,7 +47,8 @@ pub trait Transactional: Send + 'static {
         steps: &mut dyn FnMut(&mut Self::Transaction<'_>) -> Result<(), Self::Stop>,
     ) -> Result<(), Error>;
 
-    /// Returns when the thread calls [`act`](Self::act) next, or `None` if it need not.
+    /// Returns when the thread calls [`act`](Self::act) next, or `None` if it need not. `act` must move this
+    /// time, because it precedes all requests.
     fn due(&self) -> Option<Instant> {
         None
     }
@@ -59,7 +60,7 @@ pub trait Transactional: Send + 'static {
     /// rows.
     fn tidy(&mut self) {}
 
-    /// Closes the store. No call follows.
+    /// Closes the store after the last request. No call follows.
     fn close(&mut self) {}
 }
 
@@ -73,7 +74,7 @@ pub trait Transactional: Send + 'static {
 ///
 /// The thread ends when the worker is dropped, and closes the store some time later. To open the store again,
 /// await [`close`](Self::close) first. If a step panics, the thread ends, and later requests get
-/// [`ErrorKind::Closed`]. In a forked process, the worker returns errors.
+/// [`ErrorKind::Unavailable`]. In a forked process, requests get errors.
 ///
 /// # Example
 ///
@@ -140,11 +141,15 @@ struct Jobs<S: Transactional> {
     sleeps_until: Option<Instant>,
     /// Whether the thread was woken while it did not sleep.
     is_woken: bool,
-    /// Whether the thread runs a job.
+    /// Whether the thread is awake and has not asked for its next step yet.
     is_working: bool,
     /// The average number of requests in the last transactions of the thread.
     together: usize,
     is_closed: bool,
+    /// Whether the thread has ended. If the queue is not closed, the thread has panicked.
+    has_ended: bool,
+    /// The callers that wait for the end of the thread. The end drops the senders.
+    closing: Vec<oneshot::Sender<()>>,
 }
 
 /// Work for the thread, and the caller that waits for it.
@@ -181,7 +186,7 @@ enum Next<S: Transactional> {
 }
 
 impl<S: Transactional> Worker<S> {
-    /// Starts a thread with this name, which calls `create`. A request waits for at most `timeout`.
+    /// Calls `create`, and starts a thread with this name. A request waits for at most `timeout`.
     ///
     /// # Errors
     ///
@@ -191,6 +196,7 @@ impl<S: Transactional> Worker<S> {
         timeout: Duration,
         create: impl FnOnce(Waker<S>) -> S,
     ) -> Result<Self, Error> {
+        let timeout = timeout.min(FOREVER);
         let waker = Waker(Arc::default());
         let store = Arc::new(Mutex::new(create(waker.clone())));
         let worker = Self { waker, store, timeout, process: process::id() };
@@ -359,16 +365,18 @@ impl<S: Transactional> Worker<S> {
         if self.process != process::id() {
             return;
         }
-        let close = |store: &mut S, _| {
-            store.close();
-            Ok(())
+        let ended = {
+            let mut jobs = unpoisoned(&self.waker.0.jobs);
+            jobs.is_closed = true;
+            let (caller, ended) = oneshot::channel();
+            if !jobs.has_ended {
+                jobs.closing.push(caller);
+            }
+            ended
         };
-        let closed = self.queue(false, Work::Other(Box::new(close)));
-        self.waker.0.close();
-        if let Ok(closed) = closed {
-            // The result does not matter, because nothing is left to report.
-            drop(closed.await);
-        }
+        self.waker.0.wake.notify_one();
+        // The sender is dropped when the thread ends.
+        let _ = timeout(self.timeout, ended).await;
     }
 }
 
@@ -413,6 +421,9 @@ impl<S: Transactional> Queue<S> {
         if jobs.is_closed {
             return Err(Error::new(ErrorKind::Closed, "the backend was closed"));
         }
+        if jobs.has_ended {
+            return Err(unavailable("the thread of the store has panicked"));
+        }
         if is_urgent {
             jobs.urgent.push_back(job);
         } else {
@@ -424,12 +435,14 @@ impl<S: Transactional> Queue<S> {
 
     /// Returns whether requests may run on their callers' threads.
     ///
-    /// No job may be queued or running. A request must not overtake a job, because the job may acquire
+    /// The thread must be idle, too, because it might not get the store from callers that use the store
+    /// one after the other. No job may be queued or running. A request must not overtake a job, because the job may acquire
     /// the lease that the request releases. If several requests usually run in one transaction, all
     /// requests wait for the thread, because one transaction per request would take longer.
     fn is_idle(&self) -> bool {
         let jobs = unpoisoned(&self.jobs);
-        !jobs.is_working && jobs.waiting().next().is_none() && jobs.together < 2
+        let is_open = !jobs.is_closed && !jobs.has_ended;
+        is_open && !jobs.is_working && jobs.waiting().next().is_none() && jobs.together < 2
     }
 
     /// Makes the thread end after all earlier jobs.
@@ -441,7 +454,7 @@ impl<S: Transactional> Queue<S> {
     /// Waits for the next step, which is [`Transactional::act`] at the time `due`.
     fn next(&self, due: Option<Instant>) -> Next<S> {
         let mut jobs = unpoisoned(&self.jobs);
-        jobs.is_working = false;
+        jobs.is_working = true;
         let left = due.map(|due| due.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) && !jobs.is_closed {
             return Next::Act;
@@ -456,8 +469,10 @@ impl<S: Transactional> Queue<S> {
         if !mem::take(&mut jobs.is_woken) {
             let left = left.unwrap_or(FOREVER);
             jobs.sleeps_until = Some(Instant::now() + left);
+            jobs.is_working = false;
             let woken = self.wake.wait_timeout(jobs, left);
-            woken.unwrap_or_else(PoisonError::into_inner).0.sleeps_until = None;
+            let mut jobs = woken.unwrap_or_else(PoisonError::into_inner).0;
+            (jobs.sleeps_until, jobs.is_working) = (None, true);
         }
         Next::Look
     }
@@ -472,9 +487,7 @@ impl<S: Transactional> Jobs<S> {
             self.together = self.together.midpoint(writes);
         }
         let first = || self.urgent.pop_front().or_else(|| self.others.pop_front());
-        let next: Vec<_> = iter::from_fn(first).take(writes.max(1)).collect();
-        self.is_working = !next.is_empty();
-        next
+        iter::from_fn(first).take(writes.max(1)).collect()
     }
 
     /// Returns the jobs in the order in which they run.
@@ -506,13 +519,14 @@ struct End<'a, S: Transactional>(&'a Queue<S>);
 
 impl<S: Transactional> Drop for End<'_, S> {
     fn drop(&mut self) {
-        let waiting = {
+        let callers = {
             let mut jobs = unpoisoned(&self.0.jobs);
-            jobs.is_closed = true;
-            (mem::take(&mut jobs.urgent), mem::take(&mut jobs.others))
+            jobs.has_ended = true;
+            let waiting = (mem::take(&mut jobs.urgent), mem::take(&mut jobs.others));
+            (waiting, mem::take(&mut jobs.closing))
         };
-        // Dropping the jobs wakes their callers.
-        drop(waiting);
+        // This wakes the callers.
+        drop(callers);
     }
 }
 
@@ -582,6 +596,8 @@ impl<S: Transactional> Default for Queue<S> {
             is_working: false,
             together: 0,
             is_closed: false,
+            has_ended: false,
+            closing: Vec::new(),
         };
         Self { jobs: Mutex::new(jobs), wake: Condvar::new() }
     }
@@ -589,8 +605,7 @@ impl<S: Transactional> Default for Queue<S> {
 
 impl<S: Transactional> fmt::Debug for Worker<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waiting = unpoisoned(&self.waker.0.jobs).waiting().count();
-        f.debug_struct("Worker").field("waiting", &waiting).finish_non_exhaustive()
+        f.debug_struct("Worker").field("timeout", &self.timeout).finish_non_exhaustive()
     }
 }
 

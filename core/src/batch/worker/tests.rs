@@ -240,7 +240,7 @@ async fn requests_after_a_panic_fail_without_waiting() {
 
     assert_eq!(panicked.unwrap_err().kind(), ErrorKind::Indeterminate);
     assert_eq!(together.unwrap_err().kind(), ErrorKind::Indeterminate);
-    assert_eq!(later.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(later.unwrap_err().kind(), ErrorKind::Unavailable);
     assert!(begun_at.elapsed() < LATER);
 }
 
