@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use leasehold_campaign::adversary::{Flaw, Report, Scenario, Target, run};
 
-/// How long a flaw may stay hidden.
-const FOUND_WITHIN: Duration = Duration::from_secs(60);
+/// How long a flaw may stay hidden, and how long the adversary may need to call the statements often enough. On an idle machine, a
+/// few seconds suffice.
+const LATEST: Duration = Duration::from_secs(180);
 
 /// How long an attack on a flaw uses the same keys.
 const SAME_KEYS: Duration = Duration::from_secs(10);
@@ -18,7 +19,13 @@ fn time() -> Duration {
 }
 
 async fn withstands<D: Target>(urls: &[String], scenario: Scenario) -> Report {
-    let report = run::<D>(urls, scenario, None, time()).await;
+    let latest_end = Instant::now() + LATEST;
+    let report = loop {
+        let report = run::<D>(urls, scenario, None, time()).await;
+        if report.is_broken() || report.is_enough() || Instant::now() >= latest_end {
+            break report;
+        }
+    };
 
     println!("{scenario:?}: {report:?}");
     assert!(!report.is_broken(), "{report:?}");
@@ -27,7 +34,7 @@ async fn withstands<D: Target>(urls: &[String], scenario: Scenario) -> Report {
 }
 
 async fn is_found<D: Target>(urls: &[String], flaw: Flaw, is_expected: fn(&Report) -> bool) {
-    let latest_end = Instant::now() + FOUND_WITHIN;
+    let latest_end = Instant::now() + LATEST;
     let report = loop {
         // A flaw may leave all keys locked before a rule is broken, so the keys change.
         let left = latest_end.saturating_duration_since(Instant::now());
