@@ -133,19 +133,26 @@ impl remote::Connector for Connector {
                 return Ok(link);
             }
             if !self.accepts_mark.load(Ordering::Relaxed) {
-                // The pooler may have returned the reply to an earlier client. The driver closes the
-                // connection when this client's own reply arrives. If the connection were closed earlier,
-                // the next client would get that reply.
-                let limit = self.timeout;
-                tokio::spawn(async move {
-                    let _ = timeout(limit, reading).await;
-                    drop(link);
-                });
+                close_after_reply(link, reading, self.timeout);
             }
             begun?;
         }
         Err(RunError::not_sent("the first reply on each new connection belongs to another client"))
     }
+}
+
+/// Closes a connection on which a pooler may have returned the reply to an earlier client. The driver
+/// ends the connection when the outstanding reply arrives. If the connection were closed earlier, the
+/// next client would get that reply.
+pub(crate) fn close_after_reply(
+    client: impl Send + 'static,
+    end: impl Future<Output: Send> + Send + 'static,
+    limit: Duration,
+) {
+    tokio::spawn(async move {
+        let _ = timeout(limit, end).await;
+        drop(client);
+    });
 }
 
 /// The maximum number of connections that are opened until the first reply belongs to this client.
@@ -216,11 +223,11 @@ impl remote::Link for Link {
     }
 
     async fn execute(&mut self, call: &Call, left: Duration) -> Result<Reply, RunError> {
-        let Some(session) = &self.session else {
+        let Some(session) = self.session else {
             let message = Failure::Unprepared.message();
             return Err(RunError::new(Failure::Unprepared, message, "the session is shared"));
         };
-        let (session, begun_at) = (*session, Instant::now());
+        let begun_at = Instant::now();
         let mut message = session.message(call, left);
         if let Message::Prepared(text, parameters) = &message
             && !self.statements.contains_key(*text)

@@ -13,12 +13,12 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_postgres::{AsyncMessage, Client, SimpleQueryMessage};
 use uuid::Uuid;
 
-use crate::connector::{Connector, Heard};
+use crate::connector::{Connector, Heard, close_after_reply};
 
 /// Returns whether a notification from another connection arrives within `limit`.
 ///
-/// Nothing listens until both connections have kept their sessions for a while, because a session that
-/// a pooler shares would go on listening.
+/// The check listens only after both connections have kept their sessions for several statements,
+/// because a session that a pooler shares would go on listening.
 pub(crate) async fn forwards_notifications(
     connector: &Connector,
     limit: Duration,
@@ -26,13 +26,13 @@ pub(crate) async fn forwards_notifications(
     // About thirty round trips are necessary.
     let until = Instant::now() + 8 * limit;
     let mut listener = Checked::open(connector, until).await?;
-    let mut notifier = Checked::open(connector, until).await?;
+    let notifier = Checked::open(connector, until).await?;
     let forwards = forwards(&mut listener, &notifier, limit).await;
     if forwards.is_err() {
-        // A reply may belong to an earlier client of the pooler. The driver closes the connection when
-        // the own reply arrives. If the connection were closed earlier, the next client would get it.
-        let end = async { tokio::join!(listener.end(), notifier.end()) };
-        let _ = timeout(limit, end).await;
+        for Checked { client, mut notifications, .. } in [listener, notifier] {
+            let end = async move { while notifications.recv().await.is_some() {} };
+            close_after_reply(client, end, limit);
+        }
     }
     forwards
 }
@@ -58,17 +58,19 @@ async fn forwards(
     }
     let channel = format!("leasehold_check_{}", Uuid::new_v4().simple());
     let session = listener.session_of(&format!("LISTEN {channel}")).await?;
-    let notified = match notifier.session_of(&format!("NOTIFY {channel}")).await {
-        Ok(_) => Ok(timeout(limit, listener.notifications.recv()).await),
-        Err(error) => Err(error),
+    let notified = async {
+        notifier.session_of(&format!("NOTIFY {channel}")).await?;
+        let notified = timeout(limit, listener.notifications.recv()).await;
+        Ok(notified.is_ok_and(|notified| notified.is_some()))
     };
+    let notified = notified.await;
     // Several processes of a pooler may each have used the same session again, although they share it.
     for _ in 0..ROUNDS {
         if listener.session_of(&format!("UNLISTEN {channel}")).await? == session {
             break;
         }
     }
-    Ok(notified?.is_ok_and(|notified| notified.is_some()))
+    notified
 }
 
 /// How often each connection is checked for its session. One round is enough if no other client uses the
@@ -101,11 +103,6 @@ impl Checked {
         });
         // The reply may belong to an earlier client of the pooler.
         number.ok_or_else(|| RunError::not_sent("the reply does not match the statement"))
-    }
-
-    /// Waits until the connection ends.
-    async fn end(&mut self) {
-        while self.notifications.recv().await.is_some() {}
     }
 }
 

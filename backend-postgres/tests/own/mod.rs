@@ -303,9 +303,10 @@ async fn the_sessions_defaults_change_nothing() {
              ALTER DATABASE postgres SET standard_conforming_strings = off;
              ALTER DATABASE postgres SET search_path = 'nowhere';
              ALTER DATABASE postgres SET array_nulls = off;
-             CREATE TABLE seen (commits text, isolation text);
+             CREATE TABLE seen (commits text, isolation text, keepalive text);
              CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-             INSERT INTO public.seen VALUES (current_setting('synchronous_commit'), current_setting('transaction_isolation'));
+             INSERT INTO public.seen VALUES (current_setting('synchronous_commit'), current_setting('transaction_isolation'),
+               concat_ws('/', current_setting('tcp_keepalives_idle'), current_setting('tcp_keepalives_interval'), current_setting('tcp_keepalives_count')));
              RETURN NEW; END $$;
              CREATE TRIGGER see AFTER INSERT ON leasehold_key FOR EACH ROW EXECUTE FUNCTION see()",
         )
@@ -317,7 +318,7 @@ async fn the_sessions_defaults_change_nothing() {
 
     assert!(acquire(&backend, &lease).await.unwrap());
 
-    assert_eq!(postgres.sql("SELECT * FROM public.seen").await, "on|read committed");
+    assert_eq!(postgres.sql("SELECT * FROM public.seen").await, "on|read committed|15/5/3");
     let inspection = backend.inspect(lease.key()).await.unwrap();
     assert_eq!(inspection.holders()[0].description().unwrap().as_str(), text);
     let without_description = self::lease("other");

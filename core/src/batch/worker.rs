@@ -26,7 +26,7 @@ const FOREVER: Duration = Duration::from_secs(24 * 60 * 60);
 ///
 /// See [`Worker`] for an example.
 pub trait Transactional: Send + 'static {
-    /// What the steps of a request read and change.
+    /// The transaction that the steps of a request use.
     type Transaction<'a>;
 
     /// Why a step fails.
@@ -47,8 +47,8 @@ pub trait Transactional: Send + 'static {
         steps: &mut dyn FnMut(&mut Self::Transaction<'_>) -> Result<(), Self::Stop>,
     ) -> Result<(), Error>;
 
-    /// Returns when the thread calls [`act`](Self::act) next, or `None` if it need not. `act` must move this
-    /// time, because it precedes all requests.
+    /// Returns when the thread calls [`act`](Self::act) next, or `None` if it need not. `act` must move
+    /// this time, because it precedes all requests.
     fn due(&self) -> Option<Instant> {
         None
     }
@@ -56,25 +56,25 @@ pub trait Transactional: Send + 'static {
     /// Does the work that is [due](Self::due), such as a poll.
     fn act(&mut self) {}
 
-    /// Is called after each step of the thread and after each [wake-up](Waker), for example to purge old
-    /// rows.
+    /// Is called after each step of the thread and after each [wake-up](Waker), for example to purge
+    /// old rows.
     fn tidy(&mut self) {}
 
     /// Closes the store after the last request. No call follows.
     fn close(&mut self) {}
 }
 
-/// A thread that changes a store for many callers. Requests that wait are committed in one transaction,
-/// so that they share one wait for the disk.
+/// A thread that changes a store for many callers. Requests that wait are committed in one
+/// transaction, so that they share one wait for the disk.
 ///
 /// The requests run in the order in which they were made, except that urgent requests precede all
 /// others. A request whose caller leaves before its transaction has started is not applied. If a
 /// transaction of several requests fails, the requests run one by one, so that a failure affects only
 /// its caller. If the outcome is unknown, no request runs again, and all callers get the error.
 ///
-/// The thread ends when the worker is dropped, and closes the store some time later. To open the store again,
-/// await [`close`](Self::close) first. If a step panics, the thread ends, and later requests get
-/// [`ErrorKind::Unavailable`]. In a forked process, requests get errors.
+/// The thread ends when the worker is dropped, and closes the store some time later. To open the store
+/// again, await [`close`](Self::close) first. If a step panics, the thread ends, and later requests
+/// get [`ErrorKind::Unavailable`]. In a forked process, requests get errors.
 ///
 /// # Example
 ///
@@ -112,6 +112,8 @@ pub trait Transactional: Send + 'static {
 /// };
 /// assert_eq!(worker.write(insert).await?, 1);
 /// assert_eq!(worker.read(|store, _| Ok(store.0.len())).await?, 1);
+/// // The thread calls `tidy` if it sleeps.
+/// worker.waker().wake_by(Instant::now());
 /// worker.close().await;
 /// # Ok(())
 /// # }
@@ -141,8 +143,6 @@ struct Jobs<S: Transactional> {
     sleeps_until: Option<Instant>,
     /// Whether the thread was woken while it did not sleep.
     is_woken: bool,
-    /// Whether the thread is awake and has not asked for its next step yet.
-    is_working: bool,
     /// The average number of requests in the last transactions of the thread.
     together: usize,
     is_closed: bool,
@@ -178,9 +178,9 @@ type Task<S> = dyn FnOnce(&mut S, Instant) -> Result<(), Error> + Send;
 enum Next<S: Transactional> {
     /// Either one job of any kind, or several transactions.
     Jobs(Vec<Job<S>>),
-    /// What is due.
+    /// [`Transactional::act`] is due.
     Act,
-    /// Nothing, because the thread was woken.
+    /// The thread was woken, and reads [`Transactional::due`] again.
     Look,
     End,
 }
@@ -211,15 +211,15 @@ impl<S: Transactional> Worker<S> {
 
     /// Runs `steps` in a transaction on the thread, and returns their result after the commit.
     ///
-    /// If the steps fail, the transaction is rolled back, and the requests of other callers run again. An
-    /// error that concerns one caller, such as [`ErrorKind::WrongType`], is therefore better returned as a
-    /// value.
+    /// If the steps fail, the transaction is rolled back, and the requests of other callers run again.
+    /// An error that concerns one caller, such as [`ErrorKind::WrongType`], is therefore better returned
+    /// as a value.
     ///
     /// # Errors
     ///
-    /// Returns the error of the transaction, [`ErrorKind::Unavailable`] if the store was busy for too long,
-    /// [`ErrorKind::Closed`] after [`close`](Self::close), and [`ErrorKind::Indeterminate`] if the outcome
-    /// is unknown.
+    /// Returns the error of the transaction, [`ErrorKind::Unavailable`] if the store was busy for too
+    /// long, [`ErrorKind::Closed`] after [`close`](Self::close), and [`ErrorKind::Indeterminate`] if the
+    /// outcome is unknown.
     ///
     /// # Cancel safety
     ///
@@ -231,9 +231,9 @@ impl<S: Transactional> Worker<S> {
         self.run(false, steps).await
     }
 
-    /// Does the same as [`write`](Self::write), before all requests that are not urgent. Renewals are urgent,
-    /// because a late renewal may lose its lease. A release must not be urgent, because it would precede an
-    /// acquisition of the same lease.
+    /// Runs `steps` as [`write`](Self::write) does, but before all requests that are not urgent. Renewals
+    /// are urgent, because a late renewal may lose its lease. A release must not be urgent, because it
+    /// would precede an acquisition of the same lease.
     ///
     /// # Errors
     ///
@@ -295,9 +295,9 @@ impl<S: Transactional> Worker<S> {
         Ok(taken(&reply))
     }
 
-    /// Returns the store if no request waits or runs, and if the last transactions had one request each.
-    /// The caller may then change the store on its own thread, which takes a third of the time if the
-    /// commit does not wait for the disk.
+    /// Returns the store if no request waits or runs, and if the last transactions had one request
+    /// each. The caller may then change the store on its own thread, which takes a third of the time if
+    /// the commit does not wait for the disk.
     pub fn if_idle(&self) -> Option<MutexGuard<'_, S>> {
         // In a forked process, a thread that exists only in the parent may have locked the mutexes.
         if self.process != process::id() || !self.waker.0.is_idle() {
@@ -365,32 +365,22 @@ impl<S: Transactional> Worker<S> {
         if self.process != process::id() {
             return;
         }
-        let ended = {
-            let mut jobs = unpoisoned(&self.waker.0.jobs);
-            jobs.is_closed = true;
-            let (caller, ended) = oneshot::channel();
-            if !jobs.has_ended {
-                jobs.closing.push(caller);
-            }
-            ended
-        };
-        self.waker.0.wake.notify_one();
-        // The sender is dropped when the thread ends.
-        let _ = timeout(self.timeout, ended).await;
+        // The end of the thread drops the sender.
+        let _ = timeout(self.timeout, self.waker.0.close()).await;
     }
 }
 
 impl<S: Transactional> Drop for Worker<S> {
     fn drop(&mut self) {
         if self.process == process::id() {
-            self.waker.0.close();
+            drop(self.waker.0.close());
         }
     }
 }
 
 impl<S: Transactional> Waker<S> {
-    /// Makes the thread read [`Transactional::due`] again, and call [`Transactional::tidy`], unless it wakes
-    /// up by `at` without that.
+    /// Makes the thread read [`Transactional::due`] again, and call [`Transactional::tidy`], unless it
+    /// wakes up by `at` without that.
     pub fn wake_by(&self, at: Instant) {
         let mut jobs = unpoisoned(&self.0.jobs);
         match jobs.sleeps_until {
@@ -435,26 +425,32 @@ impl<S: Transactional> Queue<S> {
 
     /// Returns whether requests may run on their callers' threads.
     ///
-    /// The thread must be idle, too, because it might not get the store from callers that use the store
-    /// one after the other. No job may be queued or running. A request must not overtake a job, because the job may acquire
-    /// the lease that the request releases. If several requests usually run in one transaction, all
-    /// requests wait for the thread, because one transaction per request would take longer.
+    /// The thread must sleep, and no job may be queued. A request must not overtake a job, because the
+    /// job may acquire the lease that the request releases. A thread that is awake might not get the
+    /// store from callers that use the store one after the other. If several requests usually run in
+    /// one transaction, all requests wait for the thread, because one transaction per request would
+    /// take longer.
     fn is_idle(&self) -> bool {
         let jobs = unpoisoned(&self.jobs);
-        let is_open = !jobs.is_closed && !jobs.has_ended;
-        is_open && !jobs.is_working && jobs.waiting().next().is_none() && jobs.together < 2
+        let sleeps = jobs.sleeps_until.is_some();
+        sleeps && !jobs.is_closed && jobs.waiting().next().is_none() && jobs.together < 2
     }
 
-    /// Makes the thread end after all earlier jobs.
-    fn close(&self) {
-        unpoisoned(&self.jobs).is_closed = true;
+    /// Makes the thread end after all earlier jobs. The receiver gets an error at the end.
+    fn close(&self) -> oneshot::Receiver<()> {
+        let (caller, ended) = oneshot::channel();
+        let mut jobs = unpoisoned(&self.jobs);
+        jobs.is_closed = true;
+        if !jobs.has_ended {
+            jobs.closing.push(caller);
+        }
         self.wake.notify_one();
+        ended
     }
 
     /// Waits for the next step, which is [`Transactional::act`] at the time `due`.
     fn next(&self, due: Option<Instant>) -> Next<S> {
         let mut jobs = unpoisoned(&self.jobs);
-        jobs.is_working = true;
         let left = due.map(|due| due.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) && !jobs.is_closed {
             return Next::Act;
@@ -469,10 +465,8 @@ impl<S: Transactional> Queue<S> {
         if !mem::take(&mut jobs.is_woken) {
             let left = left.unwrap_or(FOREVER);
             jobs.sleeps_until = Some(Instant::now() + left);
-            jobs.is_working = false;
             let woken = self.wake.wait_timeout(jobs, left);
-            let mut jobs = woken.unwrap_or_else(PoisonError::into_inner).0;
-            (jobs.sleeps_until, jobs.is_working) = (None, true);
+            woken.unwrap_or_else(PoisonError::into_inner).0.sleeps_until = None;
         }
         Next::Look
     }
@@ -593,7 +587,6 @@ impl<S: Transactional> Default for Queue<S> {
             others: VecDeque::new(),
             sleeps_until: None,
             is_woken: false,
-            is_working: false,
             together: 0,
             is_closed: false,
             has_ended: false,

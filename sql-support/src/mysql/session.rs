@@ -17,7 +17,7 @@ pub struct Session {
     server_limit: Duration,
 }
 
-/// What a connection sends to execute a call in a [`Session`].
+/// A request that executes a call in a [`Session`].
 #[derive(Clone, Debug)]
 pub enum Message<'a> {
     /// A statement to prepare, and its values.

@@ -32,23 +32,16 @@ pub(super) fn literal(value: &Value) -> String {
 
 /// Returns a value in the text format of its type.
 pub(super) fn text_of(value: &Value) -> Option<String> {
-    let array = |values: Vec<Option<String>>| {
-        let values: Vec<_> = values.into_iter().map(or_null).collect();
-        Some(format!("{{{}}}", values.join(",")))
-    };
+    let array = |values: Vec<String>| Some(format!("{{{}}}", values.join(",")));
     match value {
         Value::Int(value) => value.map(|value| value.to_string()),
         Value::Text(value) => value.clone(),
         Value::Uuid(value) => value.map(|value| value.to_string()),
-        Value::Ints(values) => {
-            array(values.iter().map(|value| value.map(|value| value.to_string())).collect())
-        }
+        Value::Ints(values) => array(values.iter().map(|value| or_null(*value)).collect()),
         Value::Texts(values) => {
-            array(values.iter().map(|value| value.as_deref().map(element)).collect())
+            array(values.iter().map(|value| or_null(value.as_deref().map(element))).collect())
         }
-        Value::Uuids(values) => {
-            array(values.iter().map(|value| value.map(|value| value.to_string())).collect())
-        }
+        Value::Uuids(values) => array(values.iter().map(|value| or_null(*value)).collect()),
     }
 }
 

@@ -14,7 +14,7 @@ pub struct Session {
     limit: Duration,
 }
 
-/// What a connection sends to execute a call in a [`Session`].
+/// A request that executes a call in a [`Session`].
 #[derive(Clone, Debug)]
 pub enum Message<'a> {
     /// A statement to prepare, and its values.
@@ -26,7 +26,7 @@ pub enum Message<'a> {
 /// A value of a prepared statement.
 #[derive(Clone, Debug)]
 pub struct Parameter {
-    /// The name of the value's type: `bigint`, `text`, `uuid`, or one of them with `[]`.
+    /// The name of the value's type, which is `bigint`, `text`, `uuid` or an array such as `text[]`.
     pub type_name: &'static str,
     /// The value in the text format of its type, or `None` for the null of SQL.
     pub text: Option<String>,

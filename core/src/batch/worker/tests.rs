@@ -180,7 +180,7 @@ fn a_request_whose_time_has_passed_leaves_the_others_together() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     patient.1.blocking_recv().unwrap().unwrap();
     last.1.blocking_recv().unwrap().unwrap();
-    // All three, the impatient one, and the other two.
+    // One for all requests, one for the impatient request, and one for the others.
     assert_eq!(store.transactions, 3);
 }
 
