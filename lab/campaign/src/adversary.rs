@@ -12,6 +12,7 @@ mod caller;
 mod flawed;
 #[cfg(feature = "mysql")]
 mod mysql;
+mod overtaken;
 #[cfg(feature = "postgres")]
 mod postgres;
 mod spread;
@@ -29,6 +30,7 @@ pub use book::Report;
 use caller::Caller;
 pub use flawed::Flaw;
 use flawed::Flawed;
+pub use overtaken::overtake;
 use spread::Spread;
 
 /// The number of connections.
@@ -39,14 +41,21 @@ const PURGERS: usize = 2;
 
 const KEYS: usize = 3;
 
-/// How much longer a run may take until there were [enough](Report::is_enough) grants.
-const EXTRA_TIME: Duration = Duration::from_secs(60);
+/// How much longer a run may take until the attack was [strong enough](Scenario::is_enough), because the
+/// machine may be busy.
+const EXTRA_TIME: Duration = Duration::from_secs(300);
 
 /// The time limit of a call. A busy server must not exceed this limit.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The driver of a database that can be attacked.
 pub trait Target: Driver {
+    /// The row of the key that a purge [overtakes](overtake), as it follows `FROM`.
+    const ROW: &str;
+
+    /// A query that counts the transactions that wait for a lock.
+    const WAITING: &str;
+
     /// Returns the statements that create the tables.
     fn tables() -> String;
 
@@ -63,8 +72,16 @@ pub trait Target: Driver {
 pub enum Scenario {
     /// Leases are always released. The clock jumps, and rows are deleted.
     Purges,
-    /// Leases of 8 ms are renewed, released late, or left to expire.
+    /// Leases of about 8 ms are renewed, released late, or left to expire.
     Expiry,
+}
+
+impl Scenario {
+    /// Returns whether an attack is strong enough to mean something.
+    pub fn is_enough(self, report: &Report) -> bool {
+        let has_purged = self == Self::Expiry || report.purged > 20;
+        report.grants > 50 && report.confirmed > 20 && has_purged
+    }
 }
 
 /// Creates the tables in the database at the first URL, and runs a scenario on new keys for at least
@@ -76,12 +93,7 @@ pub async fn run<D: Target>(
     flaw: Option<Flaw>,
     time: Duration,
 ) -> Report {
-    let connector = |url: &String| {
-        let servers = D::read_url(url, &mut Settings::new(LIMIT)).expect("the URL is valid");
-        D::connector(servers, LIMIT)
-    };
-    let mut link = connector(&urls[0]).connect().await.expect("the server accepts connections");
-    link.exchange(D::tables()).await.expect("the tables can be created");
+    connect::<D>(&urls[0]).await.exchange(D::tables()).await.expect("the tables can be created");
     let (book, end) = (Arc::new(Book::default()), Instant::now() + time);
     let latest_end = if flaw.is_none() { end + EXTRA_TIME } else { end };
     let run = fastrand::u32(..);
@@ -92,15 +104,11 @@ pub async fn run<D: Target>(
     for n in 0..CONNECTIONS {
         // A purge raises the minimum token only if its clock advances.
         let clock_jumps = scenario == Scenario::Purges && n >= PURGERS;
-        let pool = |url| {
-            let connector = Flawed { inner: connector(url), flaw, edit: D::flawed };
-            Box::new(Pool::new(Arc::new(connector), 1, LIMIT)) as Box<dyn Execute>
-        };
-        let run = Box::new(Spread(urls.iter().map(pool).collect()));
+        let run = Box::new(Spread(urls.iter().map(|url| pool::<D>(url, flaw)).collect()));
         let is_in_cluster = urls.len() > 1;
         let table = D::table(clock_jumps, is_in_cluster);
         let (book, keys) = (Arc::clone(&book), keys.clone());
-        let mut caller = Caller { run, table, keys, book, end, latest_end };
+        let mut caller = Caller { run, table, keys, book, scenario, end, latest_end };
         tasks.spawn(async move {
             match scenario {
                 Scenario::Purges if n < PURGERS => caller.purge().await,
@@ -121,4 +129,19 @@ pub async fn run<D: Target>(
         task.expect("a caller does not panic");
     }
     book.report()
+}
+
+fn connector<D: Target>(url: &str) -> D::Connector {
+    let servers = D::read_url(url, &mut Settings::new(LIMIT)).expect("the URL is valid");
+    D::connector(servers, LIMIT)
+}
+
+async fn connect<D: Target>(url: &str) -> <D::Connector as Connector>::Link {
+    connector::<D>(url).connect().await.expect("the server accepts connections")
+}
+
+/// Returns one connection, whose statements may have a flaw.
+fn pool<D: Target>(url: &str, flaw: Option<Flaw>) -> Box<dyn Execute> {
+    let connector = Flawed { inner: connector::<D>(url), flaw, edit: D::flawed };
+    Box::new(Pool::new(Arc::new(connector), 1, LIMIT))
 }

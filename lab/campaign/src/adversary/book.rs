@@ -56,11 +56,6 @@ impl Report {
     pub fn is_broken(&self) -> bool {
         self.overlaps > 0 || self.disorder > 0
     }
-
-    /// Returns whether the attack is strong enough to mean something.
-    pub fn is_enough(&self) -> bool {
-        self.grants > 50 && self.confirmed > 20
-    }
 }
 
 impl Book {

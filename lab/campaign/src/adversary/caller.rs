@@ -12,6 +12,7 @@ use leasehold_sql_support::{Failure, FreeClaim, HeldLease, Reading};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
+use super::Scenario;
 use super::book::Book;
 
 /// The minimum token is raised to the token of a time in the future, so that the clock never orders
@@ -21,11 +22,14 @@ const AGE: Duration = Duration::from_secs(10);
 /// Longer than a run, so that no lease expires.
 const LONG: Duration = Duration::from_secs(600);
 
-/// The TTL of a lease that expires.
+/// The TTL of a lease that expires. On a slow machine, it is longer.
 const SHORT: Duration = Duration::from_millis(8);
 
-/// How long a holder of a lease with the TTL [`SHORT`] considers itself the holder.
-const VALID: Duration = Duration::from_micros(7_900);
+/// The number of requests that a caller can send, one after the other, until its lease expires.
+const REQUESTS_PER_TTL: u32 = 4;
+
+/// How much earlier a holder of a lease that expires considers the lease lost.
+const MARGIN: Duration = Duration::from_micros(100);
 
 /// A caller, which is a process of its own as far as the store can tell.
 #[derive(Debug)]
@@ -34,8 +38,9 @@ pub(super) struct Caller {
     pub(super) table: Box<dyn Table>,
     pub(super) keys: Vec<LockKey>,
     pub(super) book: Arc<Book>,
+    pub(super) scenario: Scenario,
     pub(super) end: Instant,
-    /// The end of the run, even if there were not [enough](super::Report::is_enough) grants.
+    /// The end of the run, even if the attack was not [strong enough](Scenario::is_enough).
     pub(super) latest_end: Instant,
 }
 
@@ -196,17 +201,18 @@ impl Caller {
     /// Acquires leases that expire.
     pub(super) async fn let_expire(&self, n: usize) {
         let key = &self.keys[n % self.keys.len()];
-        let mut waiting = None;
+        let (mut waiting, mut ttl) = (None, SHORT);
         while self.goes_on() {
-            let lease = waiting.take().unwrap_or_else(|| Lease::new(key, SHORT));
-            let claim = Claim::new(lease.clone()).with_patience(patience(SHORT));
-            let mut until = StdInstant::now() + VALID;
+            let lease = waiting.take().unwrap_or_else(|| Lease::new(key, ttl));
+            let claim = Claim::new(lease.clone()).with_patience(patience(lease.ttl()));
+            let (started, valid) = (StdInstant::now(), lease.ttl() - MARGIN);
+            let mut until = started + valid;
             let granted = self.attempt(&claim, fastrand::bool()).await;
+            ttl = SHORT.max(started.elapsed() * REQUESTS_PER_TTL);
             let Some(Tokens { first, .. }) = granted else {
                 // Some waiters return after their queue entries and their reservations have expired.
                 let is_late = fastrand::u8(..16) == 0;
-                let longest = if is_late { 12_000 } else { 1_500 };
-                sleep(Duration::from_micros(fastrand::u64(..longest))).await;
+                sleep(part_of(lease.ttl(), if is_late { 1.5 } else { 0.2 })).await;
                 match fastrand::u8(..16) {
                     0 => drop(self.release(&lease).await),
                     // The waiter has crashed.
@@ -219,12 +225,12 @@ impl Caller {
                 continue;
             }
             for _ in 0..fastrand::u8(..4) {
-                sleep(Duration::from_micros(fastrand::u64(..5_000))).await;
-                let sent = StdInstant::now() + VALID;
-                if !self.renew(&lease).await || !self.book.holds_until(key, sent) {
+                sleep(part_of(lease.ttl(), 0.6)).await;
+                let renewed_until = StdInstant::now() + valid;
+                if !self.renew(&lease).await || !self.book.holds_until(key, renewed_until) {
                     break;
                 }
-                until = sent;
+                until = renewed_until;
             }
             if fastrand::bool() {
                 self.book.ends(key, until);
@@ -384,7 +390,8 @@ impl Caller {
 
     pub(super) fn goes_on(&self) -> bool {
         let (now, report) = (Instant::now(), self.book.report());
-        let is_over = now >= self.end && (report.is_enough() || now >= self.latest_end);
+        let is_over =
+            now >= self.end && (self.scenario.is_enough(&report) || now >= self.latest_end);
         !is_over && !report.is_broken()
     }
 }
@@ -401,6 +408,11 @@ fn patience(queue_ttl: Duration) -> Patience {
         1 | 2 => Patience::Waits,
         _ => Patience::Leaves,
     }
+}
+
+/// Returns a random part of a TTL, up to this factor.
+fn part_of(ttl: Duration, largest: f64) -> Duration {
+    ttl.mul_f64(fastrand::f64() * largest)
 }
 
 /// InnoDB may choose a transaction as a deadlock victim. It was not applied.

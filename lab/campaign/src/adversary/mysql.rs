@@ -14,6 +14,11 @@ const JUMPING_CLOCK: &str =
     - IF(RAND() < 0.02, SLEEP(0.01 * RAND()), 0))";
 
 impl Target for Mysql {
+    const ROW: &str = "leasehold_key WHERE `key` = 'overtaken'";
+
+    const WAITING: &str =
+        "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
+
     fn tables() -> String {
         migration(&Layout::default())
     }

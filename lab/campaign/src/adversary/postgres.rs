@@ -20,6 +20,10 @@ const STALLS: &str = "CREATE OR REPLACE FUNCTION public.stall() RETURNS trigger 
   CREATE OR REPLACE TRIGGER stall BEFORE INSERT ON public.leasehold_key FOR EACH ROW EXECUTE FUNCTION public.stall()";
 
 impl Target for Postgres {
+    const ROW: &str = "public.leasehold_key WHERE key = 'overtaken'";
+
+    const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+
     fn tables() -> String {
         format!("{}; {STALLS}", migration(&layout()))
     }
