@@ -72,36 +72,15 @@ impl Scene {
         }
     }
 
-    /// Returns how long a release and the next acquisition take where no waiter has died.
-    async fn hand_off(&self) -> Duration {
-        let guard = self.holder.mutex(&self.key).unwrap().lock().await.unwrap();
-        let mutex = self.next.mutex(&self.key).unwrap();
-        let next = tokio::spawn(async move { (mutex.lock().await.unwrap(), Instant::now()) });
-        self.until_waiting(1).await;
-
-        guard.release().await.unwrap();
-        let released_at = Instant::now();
-        let (guard, granted_at) = next.await.unwrap();
-
-        guard.release().await.unwrap();
-        granted_at.saturating_duration_since(released_at)
-    }
-
-    /// Asserts that the key is idle for 300 ms at most. The machine may be busy, so the middle one of five times counts, without the time that
-    /// a hand-off takes at the same time where no waiter has died. The longest time only has to be far below the lifetimes of a queue entry and of a
-    /// lease.
+    /// Asserts that the key is idle for 300 ms at most. The machine may stall, so only the shortest of five times must be within this limit. The
+    /// longest time only has to be far below the lifetimes of a queue entry and of a lease.
     async fn assert_idle_briefly<W>(&self, waits: impl AsyncFn() -> W, dies: impl AsyncFn(W)) {
-        let (mut times, mut hand_offs) = (Vec::new(), Vec::new());
+        let mut times = Vec::new();
         for _ in 0..5 {
             times.push(self.idle(&waits, &dies).await.since_release);
-            hand_offs.push(self.hand_off().await);
         }
         times.sort();
-        hand_offs.sort();
-        assert!(
-            times[2] <= RESERVED + hand_offs[2] && times[4] <= RESERVED * 5,
-            "{times:?}, and {hand_offs:?} without a dead waiter"
-        );
+        assert!(times[0] <= RESERVED && times[4] <= RESERVED * 5, "{times:?}");
     }
 }
 

@@ -15,13 +15,15 @@ mod mysql;
 mod overtaken;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod scenario;
 mod spread;
+mod target;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::LockKey;
-use leasehold_sql_support::remote::{Connector, Driver, Execute, Link, Pool, Settings, Table};
+use leasehold_sql_support::remote::Link as _;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -29,9 +31,11 @@ use book::Book;
 pub use book::Report;
 use caller::Caller;
 pub use flawed::Flaw;
-use flawed::Flawed;
 pub use overtaken::overtake;
+pub use scenario::Scenario;
 use spread::Spread;
+pub use target::Target;
+use target::{connect, pool};
 
 /// The number of connections.
 const CONNECTIONS: usize = 14;
@@ -44,45 +48,6 @@ const KEYS: usize = 3;
 /// How much longer a run may take until the attack was [strong enough](Scenario::is_enough), because the
 /// machine may be busy.
 const EXTRA_TIME: Duration = Duration::from_secs(300);
-
-/// The time limit of a call. A busy server must not exceed this limit.
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// The driver of a database that can be attacked.
-pub trait Target: Driver {
-    /// The row of the key that a purge [overtakes](overtake), as it follows `FROM`.
-    const ROW: &str;
-
-    /// A query that counts the transactions that wait for a lock.
-    const WAITING: &str;
-
-    /// Returns the statements that create the tables.
-    fn tables() -> String;
-
-    /// Creates the statements for one server or for a cluster, on the database's clock or on a clock that
-    /// jumps back by up to 3 s each time that it is read.
-    fn table(clock_jumps: bool, is_in_cluster: bool) -> Box<dyn Table>;
-
-    /// Returns the statement with the flaw.
-    fn flawed(text: String, flaw: Flaw) -> String;
-}
-
-/// What the callers do.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Scenario {
-    /// Leases are always released. The clock jumps, and rows are deleted.
-    Purges,
-    /// Leases of about 8 ms are renewed, released late, or left to expire.
-    Expiry,
-}
-
-impl Scenario {
-    /// Returns whether an attack is strong enough to mean something.
-    pub fn is_enough(self, report: &Report) -> bool {
-        let has_purged = self == Self::Expiry || report.purged > 20;
-        report.grants > 50 && report.confirmed > 20 && has_purged
-    }
-}
 
 /// Creates the tables in the database at the first URL, and runs a scenario on new keys for at least
 /// this time, or until a rule is broken. If there are several URLs, each statement runs on a random
@@ -129,19 +94,4 @@ pub async fn run<D: Target>(
         task.expect("a caller does not panic");
     }
     book.report()
-}
-
-fn connector<D: Target>(url: &str) -> D::Connector {
-    let servers = D::read_url(url, &mut Settings::new(LIMIT)).expect("the URL is valid");
-    D::connector(servers, LIMIT)
-}
-
-async fn connect<D: Target>(url: &str) -> <D::Connector as Connector>::Link {
-    connector::<D>(url).connect().await.expect("the server accepts connections")
-}
-
-/// Returns one connection, whose statements may have a flaw.
-fn pool<D: Target>(url: &str, flaw: Option<Flaw>) -> Box<dyn Execute> {
-    let connector = Flawed { inner: connector::<D>(url), flaw, edit: D::flawed };
-    Box::new(Pool::new(Arc::new(connector), 1, LIMIT))
 }

@@ -18,14 +18,16 @@ struct Seen {
     /// The permits in use. A lease of the whole key counts as [`WHOLE`].
     used: u32,
     last_token: u64,
-    /// The last token of a lease of the whole key. Two callers may record permits in a different order
-    /// than they were granted, but neither can have a lease of the whole key before its release.
+    /// The last token of a lease of the whole key. Two callers may record permits in a different
+    /// order than they were granted, but neither can have a lease of the whole key before its
+    /// release.
     last_exclusive: u64,
     /// Until when the last holder of a lease that expires considers itself the holder.
     until: Option<Instant>,
     /// The row of the key as the last caller that was queued has read it.
     told: Option<Reading>,
-    /// The waiter to which the key was transferred last, unless the waiter has confirmed the transfer.
+    /// The waiter to which the key was transferred last, unless the waiter has confirmed the
+    /// transfer.
     reserved: Option<Tag>,
 }
 
@@ -42,12 +44,13 @@ pub struct Report {
     pub transfers: u64,
     /// The number of transfers after which the waiter acquired the key.
     pub confirmed: u64,
-    /// The number of grants while other leases did not admit them, and of leases that were not there
-    /// when their holders released them.
+    /// The number of grants while other leases did not admit them, and of leases that were not
+    /// there when their holders released them.
     pub overlaps: u64,
     /// The number of tokens that were not larger than an earlier token of the key.
     pub disorder: u64,
-    /// The number of permits that their callers recorded in a different order than they were granted.
+    /// The number of permits that their callers recorded in a different order than they were
+    /// granted.
     pub reordered: u64,
 }
 
@@ -96,8 +99,8 @@ impl Book {
         true
     }
 
-    /// Records that the holder of a lease that expires considers itself the holder until `until`, and
-    /// returns `false` if it no longer does.
+    /// Records that the holder of a lease that expires considers itself the holder until `until`,
+    /// and returns `false` if it no longer does.
     pub(super) fn holds_until(&self, key: &LockKey, until: Instant) -> bool {
         let mut book = self.0.lock().expect("no caller panics");
         let seen = book.0.entry(key.clone()).or_default();
@@ -109,7 +112,8 @@ impl Book {
         is_held
     }
 
-    /// Records that the holder, which considers itself the holder until `until`, releases its lease.
+    /// Records that the holder, which considers itself the holder until `until`, releases its
+    /// lease.
     pub(super) fn ends(&self, key: &LockKey, until: Instant) {
         let mut book = self.0.lock().expect("no caller panics");
         let seen = book.0.entry(key.clone()).or_default();

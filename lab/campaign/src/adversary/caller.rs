@@ -12,8 +12,8 @@ use leasehold_sql_support::{Failure, FreeClaim, HeldLease, Reading};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
-use super::Scenario;
 use super::book::Book;
+use super::scenario::Scenario;
 
 /// The minimum token is raised to the token of a time in the future, so that the clock never orders
 /// the tokens, and every free row can be deleted.
@@ -83,8 +83,8 @@ impl Caller {
         pause().await;
     }
 
-    /// Acquires and releases one lock. A caller that waits for the lock repeats its claim until it is
-    /// granted or until it gives up.
+    /// Acquires and releases one lock. A caller that waits for the lock repeats its claim until it
+    /// is granted or until it gives up.
     async fn lock(&self, key: &LockKey, mode: Mode, is_free: bool) {
         let lease = Lease::new(key, LONG).with_mode(mode);
         let spare = if fastrand::bool() { fastrand::u32(..20) } else { 0 };
@@ -210,7 +210,8 @@ impl Caller {
             let granted = self.attempt(&claim, fastrand::bool()).await;
             ttl = SHORT.max(started.elapsed() * REQUESTS_PER_TTL);
             let Some(Tokens { first, .. }) = granted else {
-                // Some waiters return after their queue entries and their reservations have expired.
+                // Some waiters return after their queue entries and their reservations have
+                // expired.
                 let is_late = fastrand::u8(..16) == 0;
                 sleep(part_of(lease.ttl(), if is_late { 1.5 } else { 0.2 })).await;
                 match fastrand::u8(..16) {
@@ -242,7 +243,8 @@ impl Caller {
     /// Tries once to acquire a lock, and sends the row to the holder if the claim was queued.
     async fn attempt(&self, claim: &Claim, is_free: bool) -> Option<Tokens> {
         let free = if is_free { self.acquire_free(claim).await } else { None };
-        // Another process may have moved the key after the grant, so the row may belong to the lease.
+        // Another process may have moved the key after the grant, so the row may belong to the
+        // lease.
         let granted = if free.is_some() { free } else { self.acquire(claim).await };
         let key = claim.key();
         if granted.is_some() {
@@ -336,7 +338,8 @@ impl Caller {
         }
     }
 
-    /// Releases a lease, transfers the key to the first waiter, and returns whether the lease was there.
+    /// Releases a lease, transfers the key to the first waiter, and returns whether the lease was
+    /// there.
     async fn release(&self, lease: &Lease) -> bool {
         let (key, tag) = (lease.key(), Tag::of(&lease.id()));
         let known = self.book.take_told(key);
@@ -401,7 +404,8 @@ fn request(keys: &[&LockKey]) -> Change {
     Change { keys, leases: Vec::new(), membership: None, urgency: Urgency::Asks }
 }
 
-/// Chooses whether a caller waits, and whether the key is reserved for it when the key becomes free.
+/// Chooses whether a caller waits, and whether the key is reserved for it when the key becomes
+/// free.
 fn patience(queue_ttl: Duration) -> Patience {
     match fastrand::u8(..12) {
         0 => Patience::Queues(queue_ttl),

@@ -5,8 +5,8 @@ use leasehold_sql_support::Layout;
 use leasehold_sql_support::mysql::{KeyTable, migration};
 use leasehold_sql_support::remote::Table;
 
-use super::flawed::VERSION;
-use super::{Flaw, Target};
+use super::flawed::{Flaw, VERSION};
+use super::target::Target;
 
 /// Some statements stall when they read the clock, as in an overloaded server.
 const JUMPING_CLOCK: &str =

@@ -10,21 +10,23 @@ use leasehold_sql_support::remote::Link;
 use leasehold_testbed::{DatabaseKind, DatabaseServer};
 use tokio::time::sleep;
 
-use super::{Flaw, Target, connect, pool};
+use super::flawed::Flaw;
+use super::target::{Target, connect, pool};
 
 const KEY: &str = "overtaken";
 
-/// How far the minimum token is ahead of the clock, in microseconds, so that no token comes from the clock.
+/// How far the minimum token is ahead of the clock, in microseconds, so that no token comes from
+/// the clock.
 const AHEAD: i64 = 10_000_000;
 
 /// InnoDB updates its list of transactions only if nobody has read it for 100 ms.
 const PAUSE: Duration = Duration::from_millis(150);
 
-/// Lets a purge delete the row of a key while an acquisition waits for this row, and returns the tokens
-/// of the key before and after the purge. Without a flaw, the second token is larger.
+/// Lets a purge delete the row of a key while an acquisition waits for this row, and returns the
+/// tokens of the key before and after the purge. Without a flaw, the second token is larger.
 ///
-/// The order of the steps does not depend on chance. If the acquisition has locked the minimum token, the
-/// purge must wait, and the row is not deleted.
+/// The order of the steps does not depend on chance. If the acquisition has locked the minimum
+/// token, the purge must wait, and the row is not deleted.
 pub async fn overtake<D: Target>(
     server: &DatabaseServer<impl DatabaseKind>,
     flaw: Option<Flaw>,
@@ -62,7 +64,8 @@ async fn raise_min_token<D: Target>(url: String, ahead: i64) {
     purged.expect("the minimum token can be raised");
 }
 
-/// Acquires the free key as a new process, with a lease that expires immediately, and returns the token.
+/// Acquires the free key as a new process, with a lease that expires immediately, and returns the
+/// token.
 async fn acquire<D: Target>(url: String, flaw: Option<Flaw>) -> i64 {
     let key = LockKey::new(KEY).expect("the name is valid");
     let claim = FreeClaim {

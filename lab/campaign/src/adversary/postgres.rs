@@ -5,8 +5,8 @@ use leasehold_sql_support::Layout;
 use leasehold_sql_support::postgres::{KeyTable, migration};
 use leasehold_sql_support::remote::Table;
 
-use super::flawed::VERSION;
-use super::{Flaw, Target};
+use super::flawed::{Flaw, VERSION};
+use super::target::Target;
 
 const JUMPING_CLOCK: &str =
     "((date_part('epoch', clock_timestamp()) - 3 * random()) * 1e6)::bigint";
