@@ -357,7 +357,8 @@ impl Scene {
     pub(crate) async fn epilogue(&self) {
         let keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let client = self.client().await;
-        let wait = self.ttl() + Duration::from_secs(1) + self.slack();
+        let late = client.backend().capabilities().ttl_granularity();
+        let wait = self.ttl() + Duration::from_secs(1).max(late) + self.slack();
         for key in keys {
             let mutex = client.mutex(&key).expect("the key was good before");
             let guard = mutex.try_lock_for(wait).await;
