@@ -17,7 +17,7 @@ use syn::{
 };
 
 /// The folder and the name of each crate that is published and has an API.
-const CRATES: [(&str, &str); 16] = [
+const CRATES: [(&str, &str); 17] = [
     (".", "leasehold"),
     ("backend-etcd", "leasehold-etcd"),
     ("backend-fred", "leasehold-fred"),
@@ -26,6 +26,7 @@ const CRATES: [(&str, &str); 16] = [
     ("backend-redis", "leasehold-redis"),
     ("backend-sqlite", "leasehold-sqlite"),
     ("backend-zookeeper", "leasehold-zookeeper"),
+    ("cas", "leasehold-cas"),
     ("conformance", "leasehold-conformance"),
     ("core", "leasehold-core"),
     ("entry", "leasehold-entry"),

@@ -1,0 +1,293 @@
+//! Reads a document, applies a step, and writes the document if its version has not changed.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use leasehold_core::backend::unpoisoned;
+use leasehold_core::clock::{Clock, Instant};
+use leasehold_core::{Error, ErrorKind, LockKey};
+use tokio::sync::{Mutex as AsyncMutex, OnceCell, OwnedMutexGuard};
+use tokio::time::sleep;
+
+use crate::clock::{Reading, StoreClock};
+use crate::observed::Observed;
+use crate::state::{Now, REQUEST, State};
+use crate::store::{CasStore, Facts, Loaded, Version, Written};
+use crate::stored::Stored;
+
+/// How often a step is applied to a new version of the document until the caller gets an error.
+const MOST_ATTEMPTS: u32 = 32;
+
+/// The number of writes without a reply until the caller gets an error.
+const MOST_UNKNOWN: usize = 4;
+
+/// The longest pause after a conflict.
+const LONGEST_PAUSE: Duration = Duration::from_millis(128);
+
+/// The number of keys whose documents are remembered.
+const MOST_KNOWN: usize = 4_096;
+
+/// The key of the document that shows whether the store compares versions.
+const PROBED: &str = "leasehold:probe";
+
+/// The documents of a store.
+#[derive(Debug)]
+pub(crate) struct Documents<S> {
+    pub(crate) store: S,
+    pub(crate) facts: Facts,
+    clock: Arc<dyn Clock>,
+    store_clock: Mutex<StoreClock>,
+    probed: OnceCell<()>,
+    known: Mutex<HashMap<LockKey, Known>>,
+    /// Steps on the same key take turns. Otherwise, one step would cause the write of another step
+    /// to fail.
+    turns: Turns,
+}
+
+type Turns = Mutex<HashMap<LockKey, Arc<AsyncMutex<()>>>>;
+
+/// The last known document of a key, and the observed renewals.
+#[derive(Debug, Default)]
+struct Known {
+    document: Option<(Version, Stored)>,
+    observed: Observed,
+}
+
+/// The turn of a step, or a wait for it.
+struct Turn<'a> {
+    turns: &'a Turns,
+    key: &'a LockKey,
+    guard: Option<OwnedMutexGuard<()>>,
+}
+
+/// How a step may begin.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Start {
+    /// With the remembered document, because the outcome matters only if the document was written.
+    Remembered,
+    /// With a read.
+    Read,
+    /// With a read. A document that this version cannot read is replaced.
+    Overwrite,
+}
+
+impl<S: CasStore> Documents<S> {
+    pub(crate) fn new(store: S, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            facts: store.facts(),
+            store,
+            clock,
+            store_clock: Mutex::default(),
+            probed: OnceCell::new(),
+            known: Mutex::default(),
+            turns: Mutex::default(),
+        }
+    }
+
+    /// Applies `step` to the document of a key, and writes the document atomically. `step` may be
+    /// called several times. Its last call determines the reply. `step` must act only on leases
+    /// that its first call has found.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`ErrorKind::Indeterminate`] if a reply was lost, unless the document shows the
+    /// outcome. Returns [`ErrorKind::Unavailable`] if other clients write the document all the
+    /// time.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the store may apply a write later, unless another write changes
+    /// the version.
+    pub(crate) async fn step<T: Send>(
+        &self,
+        key: &LockKey,
+        start: Start,
+        mut step: impl FnMut(&mut State) -> Result<T, Error> + Send,
+    ) -> Result<T, Error> {
+        let turn = Turn::new(&self.turns, key).await;
+        self.probed.get_or_try_init(|| self.probe()).await?;
+        let mut remembered = (start == Start::Remembered).then(|| self.remembered(key)).flatten();
+        let mut unknown: Vec<(u64, T)> = Vec::new();
+        for attempt in 0..MOST_ATTEMPTS {
+            let is_remembered = remembered.is_some();
+            let (version, stored) = match remembered.take() {
+                Some(known) => known,
+                None => match self.load(key, start).await {
+                    Ok(loaded) => loaded,
+                    Err(error) if unknown.is_empty() => return Err(error),
+                    Err(error) => return Err(unknown_outcome(error)),
+                },
+            };
+            let applied = unknown.iter().position(|(write, _)| stored.write == Some(*write));
+            if let Some(position) = applied {
+                return Ok(unknown.swap_remove(position).1);
+            }
+            let mut state = self.state(key, stored);
+            state.may_be_applied = !unknown.is_empty();
+            let done = step(&mut state);
+            if is_remembered && (done.is_err() || !state.is_changed() || state.needs_read) {
+                continue;
+            }
+            let reply = done?;
+            if !state.is_changed() {
+                return Ok(reply);
+            }
+            let (write, sent) = (fastrand::u64(..), self.local());
+            let stored = state.written(write);
+            match self.store.write(key, &version, &stored.to_text(write)).await {
+                Ok(Written::Written { version, time }) => {
+                    self.remember(key, (version, stored), time, sent);
+                    return Ok(reply);
+                }
+                Ok(Written::Conflict) => {
+                    if self.facts.may_repeat {
+                        unknown.push((write, reply));
+                    }
+                    sleep(pause(attempt)).await;
+                }
+                // The next read shows whether the write was applied. A pause would allow another
+                // client to replace the document.
+                Err(error) if error.kind() == ErrorKind::Indeterminate => {
+                    unknown.push((write, reply));
+                    if unknown.len() == MOST_UNKNOWN {
+                        return Err(error);
+                    }
+                }
+                Err(error) if unknown.is_empty() => return Err(error),
+                Err(error) => return Err(unknown_outcome(error)),
+            }
+        }
+        drop(turn);
+        let message = "other clients change the document of the key all the time; retry later";
+        let error = Error::new(ErrorKind::Unavailable, message);
+        Err(if unknown.is_empty() { error } else { unknown_outcome(error) })
+    }
+
+    fn state(&self, key: &LockKey, stored: Stored) -> State {
+        let local = self.local();
+        let store = unpoisoned(&self.store_clock).bounds(local);
+        let store = store.expect("each reply contains the time");
+        let skew = self.facts.skew.as_micros().try_into().unwrap_or(i64::MAX);
+        let known = unpoisoned(&self.known);
+        let observed = known.get(key).map(|known| &known.observed);
+        State::new(stored, observed.unwrap_or(&Observed::default()), Now { local, store, skew })
+    }
+
+    /// Returns the remembered document of a key, unless part of it may have expired, or the time of
+    /// the store is not known well enough.
+    fn remembered(&self, key: &LockKey) -> Option<(Version, Stored)> {
+        let (clock, now) = (*unpoisoned(&self.store_clock), self.local());
+        let (_, latest) = clock.bounds(now).filter(|_| clock.is_fresh(now))?;
+        let document = unpoisoned(&self.known).get(key)?.document.clone()?;
+        let entry = &document.1.document.entry;
+        let ends = entry.holders.iter().map(|held| held.ends);
+        let mut ends = ends.chain(entry.queue.iter().map(|waiter| waiter.ends));
+        ends.all(|end| latest < end).then_some(document)
+    }
+
+    async fn load(&self, key: &LockKey, start: Start) -> Result<(Version, Stored), Error> {
+        let sent = self.local();
+        let Loaded { document, version, time } = self.store.load(key).await?;
+        let stored = match document.as_deref().map(Stored::parse).transpose() {
+            Ok(stored) => stored.unwrap_or_default(),
+            // This document is not remembered, because other operations must not replace it.
+            Err(_) if start == Start::Overwrite => {
+                unpoisoned(&self.store_clock).read(time, sent, self.local());
+                return Ok((version, Stored::unreadable()));
+            }
+            Err(error) => return Err(error),
+        };
+        self.remember(key, (version.clone(), stored.clone()), time, sent);
+        Ok((version, stored))
+    }
+
+    /// Remembers a document that was read or written by a request that was `sent` at this time.
+    fn remember(&self, key: &LockKey, document: (Version, Stored), time: Reading, sent: i64) {
+        unpoisoned(&self.store_clock).read(time, sent, self.local());
+        let stored = &document.1;
+        let timers = stored.timers.iter().map(|(tag, timer)| (*tag, timer.beat));
+        let beats = timers.chain(stored.asked.map(|timer| (REQUEST, timer.beat)));
+        let mut all = unpoisoned(&self.known);
+        if all.len() >= MOST_KNOWN && !all.contains_key(key) {
+            all.clear();
+        }
+        let known = match all.entry(key.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(vacant) => vacant.insert(Known::default()),
+        };
+        known.observed.see(beats, sent);
+        known.document = Some(document);
+    }
+
+    /// Checks that the store compares the version before it writes.
+    async fn probe(&self) -> Result<(), Error> {
+        let key = LockKey::new(PROBED).expect("the name is valid");
+        for attempt in 0..MOST_ATTEMPTS {
+            let Loaded { version: stale, .. } = self.store.load(&key).await?;
+            let write = async |expected: &Version| {
+                let document = Stored::default().to_text(fastrand::u64(..));
+                match self.store.write(&key, expected, &document).await {
+                    Ok(Written::Written { .. }) => Ok(Some(true)),
+                    Ok(Written::Conflict) => Ok(Some(false)),
+                    Err(error) if error.kind() == ErrorKind::Indeterminate => Ok(None),
+                    Err(error) => Err(error),
+                }
+            };
+            if write(&stale).await? == Some(true) {
+                match (write(&stale).await?, write(&Version::Absent).await?) {
+                    (Some(false), Some(false)) => return Ok(()),
+                    (Some(true), _) | (_, Some(true)) => return Err(ignores_conditions()),
+                    (None, _) | (_, None) => {}
+                }
+            }
+            sleep(pause(attempt)).await;
+        }
+        let message = "other clients check the store all the time; retry later";
+        Err(Error::new(ErrorKind::Unavailable, message))
+    }
+
+    /// Returns the time of this process in microseconds.
+    fn local(&self) -> i64 {
+        let since = self.clock.now().since(Instant::from_zero(Duration::ZERO));
+        since.as_micros().try_into().unwrap_or(i64::MAX)
+    }
+}
+
+impl<'a> Turn<'a> {
+    async fn new(turns: &'a Turns, key: &'a LockKey) -> Self {
+        let mutex = Arc::clone(unpoisoned(turns).entry(key.clone()).or_default());
+        // If the caller leaves while it waits, the turn is dropped.
+        let mut turn = Self { turns, key, guard: None };
+        turn.guard = Some(mutex.lock_owned().await);
+        turn
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut turns = unpoisoned(self.turns);
+        self.guard = None;
+        if turns.get(self.key).is_some_and(|mutex| Arc::strong_count(mutex) == 1) {
+            turns.remove(self.key);
+        }
+    }
+}
+
+/// Returns a random pause, which becomes longer with each conflict.
+fn pause(attempt: u32) -> Duration {
+    let longest = Duration::from_millis(1 << attempt.min(7)).min(LONGEST_PAUSE);
+    longest.mul_f64(fastrand::f64())
+}
+
+/// Creates the error of an operation that may have been applied before another request failed.
+fn unknown_outcome(error: Error) -> Error {
+    let message = "the reply to a write was lost, so the outcome is unknown";
+    Error::new(ErrorKind::Indeterminate, message).with_source(error)
+}
+
+fn ignores_conditions() -> Error {
+    let message = "the store ignores the condition of a write, so it cannot exclude clients; use a store with conditional writes";
+    Error::new(ErrorKind::Unsupported, message)
+}

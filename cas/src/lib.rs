@@ -1,0 +1,93 @@
+//! All lock types of Leasehold on any store with a conditional write.
+//!
+//! A store implements [`CasStore`], which reads and writes one document per key. [`CasBackend`]
+//! adds the rest: mutexes, semaphores, read-write locks, queues, fencing tokens, elections,
+//! revocation, inspection and forced release. Each operation reads a document or remembers it,
+//! applies a step, and writes the document under the condition that its version has not changed.
+//!
+//! ```
+//! use std::collections::HashMap;
+//! use std::sync::Mutex;
+//!
+//! use async_trait::async_trait;
+//! use leasehold_cas::{CasBackend, CasStore, Facts, Loaded, Reading, Version, Written};
+//! use leasehold_core::{Error, LockClient, LockKey};
+//!
+//! #[derive(Debug, Default)]
+//! struct MapStore(Mutex<HashMap<LockKey, (u64, String)>>);
+//!
+//! #[async_trait]
+//! impl CasStore for MapStore {
+//!     fn facts(&self) -> Facts {
+//!         Facts::new("map")
+//!     }
+//!
+//!     async fn load(&self, key: &LockKey) -> Result<Loaded, Error> {
+//!         let documents = self.0.lock().expect("no call panics");
+//!         let (version, document) = match documents.get(key) {
+//!             Some((version, document)) => (Version::Number(*version), Some(document.clone())),
+//!             None => (Version::Absent, None),
+//!         };
+//!         Ok(Loaded { document, version, time: Reading::of_this_machine() })
+//!     }
+//!
+//!     async fn write(
+//!         &self,
+//!         key: &LockKey,
+//!         expected: &Version,
+//!         document: &str,
+//!     ) -> Result<Written, Error> {
+//!         let mut documents = self.0.lock().expect("no call panics");
+//!         let current = documents.get(key).map(|(version, _)| *version);
+//!         if *expected != current.map_or(Version::Absent, Version::Number) {
+//!             return Ok(Written::Conflict);
+//!         }
+//!         let next = current.unwrap_or_default() + 1;
+//!         documents.insert(key.clone(), (next, document.to_owned()));
+//!         let time = Reading::of_this_machine();
+//!         Ok(Written::Written { version: Version::Number(next), time })
+//!     }
+//! }
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! let client = LockClient::new(CasBackend::new(MapStore::default()));
+//! client.mutex("k")?.run(async |guard| assert!(guard.token().number() > 0)).await?;
+//! # Ok::<(), Error>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Time
+//!
+//! Each reply of the store contains its time, so a lease expires when the store's clock shows its
+//! end. The times of the clients' machines do not matter. If several servers with different clocks
+//! reply, [`Facts::skew`] limits their difference. If a clock of the store is set forward by more
+//! than this time, a client that has read the key before the lease was granted or renewed still
+//! waits for the TTL on its own clock. A client that has never read the key may consider the lease
+//! expired.
+//!
+//! # Waiting
+//!
+//! A store does not notify clients of changes, so a waiter polls at least once per second. Each
+//! attempt of a waiter writes the document, because its queue entry is renewed. Callers in one
+//! process notify each other.
+//!
+//! # Documents
+//!
+//! The document of a key remains after the release, because it contains the last token. It is JSON,
+//! has about 150 bytes if the key is free, and grows with each holder and each queued claim. At
+//! most [`Document::MAX_QUEUE`](leasehold_entry::Document::MAX_QUEUE) claims are queued. Further
+//! claims poll.
+
+mod admin;
+mod backend;
+mod clock;
+mod documents;
+mod observed;
+mod state;
+mod store;
+mod stored;
+
+pub use backend::CasBackend;
+pub use clock::Reading;
+pub use store::{CasStore, Facts, Loaded, Version, Written};

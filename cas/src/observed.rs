@@ -1,0 +1,67 @@
+//! When this process has seen each renewal of a lease for the first time.
+
+use std::collections::HashMap;
+
+use uuid::Uuid;
+
+/// The renewals of one key that this process has seen. All times are local, in microseconds.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Observed {
+    /// When the last request was sent whose reply showed the document.
+    looked: Option<i64>,
+    seen: HashMap<Uuid, Seen>,
+}
+
+/// The first observation of a renewal.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Seen {
+    beat: u64,
+    /// The renewal was made after this time, because an earlier read did not show it.
+    after: Option<i64>,
+}
+
+impl Observed {
+    /// Records the current renewals, which are given by lease and number, from the reply to a
+    /// request that was `sent` at this time.
+    pub(crate) fn see(&mut self, beats: impl Iterator<Item = (Uuid, u64)>, sent: i64) {
+        let after = self.looked;
+        let seen = beats.map(|(tag, beat)| match self.seen.get(&tag) {
+            Some(seen) if seen.beat == beat => (tag, *seen),
+            _ => (tag, Seen { beat, after }),
+        });
+        self.seen = seen.collect();
+        self.looked = Some(sent);
+    }
+
+    /// Returns a time before the renewal, if this process knows one.
+    pub(crate) fn not_before(&self, tag: &Uuid, beat: u64) -> Option<i64> {
+        self.seen.get(tag).filter(|seen| seen.beat == beat)?.after
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_renewal_was_made_after_the_last_read_that_did_not_show_it() {
+        let (mut observed, tag) = (Observed::default(), Uuid::from_u128(1));
+
+        observed.see([(tag, 7)].into_iter(), 10);
+        observed.see([(tag, 7)].into_iter(), 20);
+        observed.see([(tag, 8)].into_iter(), 30);
+        observed.see([(tag, 8)].into_iter(), 40);
+
+        assert_eq!(observed.not_before(&tag, 7), None);
+        assert_eq!(observed.not_before(&tag, 8), Some(20));
+    }
+
+    #[test]
+    fn the_first_read_does_not_show_when_a_renewal_was_made() {
+        let (mut observed, tag) = (Observed::default(), Uuid::from_u128(1));
+
+        observed.see([(tag, 7)].into_iter(), 10);
+
+        assert_eq!(observed.not_before(&tag, 7), None);
+    }
+}

@@ -1,0 +1,255 @@
+//! Tests of the conditional writes, the clock, and lost requests.
+
+mod memory;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use leasehold_cas::{CasBackend, CasStore, Facts, Loaded, Reading, Version, Written};
+use leasehold_core::backend::{
+    Attempt, Claim, Lease, LockBackend as _, Release, Renewal, StoreAdmin as _,
+};
+use leasehold_core::clock::ManualClock;
+use leasehold_core::{Error, ErrorKind, LockKey};
+
+use memory::{MemoryStore, Options};
+
+const TTL: Duration = Duration::from_secs(30);
+
+/// A store that counts its requests, and that a test disturbs.
+#[derive(Clone, Debug)]
+struct Store {
+    inner: MemoryStore,
+    loads: Arc<AtomicU64>,
+    writes: Arc<AtomicU64>,
+    /// By how many seconds the clock of the store was set forward.
+    ahead: Arc<AtomicI64>,
+    /// Whether writes wait, so that a test can drop them.
+    holds_writes: Arc<AtomicBool>,
+    ignores_conditions: bool,
+}
+
+impl Store {
+    fn new(clock: &ManualClock) -> Self {
+        Self {
+            inner: MemoryStore::new(clock.clone(), Options::exact("memory")),
+            loads: Arc::default(),
+            writes: Arc::default(),
+            ahead: Arc::default(),
+            holds_writes: Arc::default(),
+            ignores_conditions: false,
+        }
+    }
+
+    fn shifted(&self, time: Reading) -> Reading {
+        let by = self.ahead.load(Ordering::Relaxed) * 1_000_000;
+        Reading { earliest: time.earliest + by, latest: time.latest + by }
+    }
+
+    /// Returns the numbers of reads and writes since the last call.
+    fn requests(&self) -> (u64, u64) {
+        (self.loads.swap(0, Ordering::Relaxed), self.writes.swap(0, Ordering::Relaxed))
+    }
+}
+
+#[async_trait]
+impl CasStore for Store {
+    fn facts(&self) -> Facts {
+        self.inner.facts()
+    }
+
+    async fn load(&self, key: &LockKey) -> Result<Loaded, Error> {
+        self.loads.fetch_add(1, Ordering::Relaxed);
+        let loaded = self.inner.load(key).await?;
+        Ok(Loaded { time: self.shifted(loaded.time), ..loaded })
+    }
+
+    async fn write(
+        &self,
+        key: &LockKey,
+        expected: &Version,
+        document: &str,
+    ) -> Result<Written, Error> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        if self.holds_writes.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        let expected = match self.ignores_conditions {
+            true => self.inner.load(key).await?.version,
+            false => expected.clone(),
+        };
+        Ok(match self.inner.write(key, &expected, document).await? {
+            Written::Written { version, time } => {
+                Written::Written { version, time: self.shifted(time) }
+            }
+            Written::Conflict => Written::Conflict,
+        })
+    }
+}
+
+struct Scene {
+    clock: ManualClock,
+    store: Store,
+    key: LockKey,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let clock = ManualClock::new();
+        Self { store: Store::new(&clock), clock, key: LockKey::new("job").unwrap() }
+    }
+
+    /// Returns the backend of another process.
+    fn process(&self) -> CasBackend<Store> {
+        CasBackend::with_clock(self.store.clone(), self.clock.clone())
+    }
+
+    fn claim(&self) -> Claim {
+        Claim::new(Lease::new(&self.key, TTL))
+    }
+}
+
+async fn is_granted(process: &CasBackend<Store>, claim: &Claim) -> bool {
+    matches!(process.acquire(claim).await.unwrap(), Attempt::Granted(_))
+}
+
+#[tokio::test]
+async fn a_store_that_ignores_conditions_is_refused() {
+    let scene = Scene::new();
+    let store = Store { ignores_conditions: true, ..scene.store.clone() };
+    let process = CasBackend::with_clock(store, scene.clock.clone());
+
+    let error = process.acquire(&scene.claim()).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("ignores the condition"), "{error}");
+}
+
+#[tokio::test]
+async fn a_key_that_a_process_used_last_is_acquired_renewed_and_released_without_reads() {
+    let (scene, claim) = (Scene::new(), Scene::new().claim());
+    let process = scene.process();
+    assert!(is_granted(&process, &claim).await);
+    assert_eq!(process.release(claim.lease()).await.unwrap(), Release::Released);
+    scene.store.requests();
+
+    let claim = scene.claim();
+    assert!(is_granted(&process, &claim).await);
+    scene.clock.advance(TTL / 3);
+    assert_eq!(process.renew(claim.lease()).await.unwrap(), Renewal::Renewed);
+    assert_eq!(process.release(claim.lease()).await.unwrap(), Release::Released);
+
+    assert_eq!(scene.store.requests(), (0, 3));
+}
+
+#[tokio::test]
+async fn a_refused_claim_of_a_caller_that_leaves_writes_nothing() {
+    let scene = Scene::new();
+    let (holder, other) = (scene.process(), scene.process());
+    assert!(is_granted(&holder, &scene.claim()).await);
+    assert!(!is_granted(&other, &scene.claim()).await);
+    scene.store.requests();
+
+    assert!(!is_granted(&other, &scene.claim()).await);
+
+    assert_eq!(scene.store.requests(), (1, 0));
+}
+
+/// The clock of the store is set forward by an hour while a lease is in force. A process that has
+/// read the key before the lease was renewed does not believe the clock.
+#[tokio::test]
+async fn a_clock_that_was_set_does_not_end_a_lease_for_a_process_that_knows_the_key() {
+    let scene = Scene::new();
+    let (holder, other, stranger) = (scene.process(), scene.process(), scene.process());
+    assert!(!other.inspect(&scene.key).await.unwrap().is_held());
+    let claim = scene.claim();
+    assert!(is_granted(&holder, &claim).await);
+
+    scene.store.ahead.store(3_600, Ordering::Relaxed);
+
+    assert!(!is_granted(&other, &scene.claim()).await);
+    scene.clock.advance(TTL / 2);
+    assert!(!is_granted(&other, &scene.claim()).await);
+    assert!(!stranger.inspect(&scene.key).await.unwrap().is_held(), "it has only the clock");
+    scene.clock.advance(TTL / 2);
+    assert!(is_granted(&other, &scene.claim()).await);
+}
+
+/// The process does not know whether the store will still apply the write of the dropped
+/// acquisition.
+#[tokio::test]
+async fn the_write_of_a_dropped_acquisition_is_not_applied_after_the_release() {
+    let scene = Scene::new();
+    let (process, claim) = (scene.process(), scene.claim());
+    assert!(is_granted(&process, &claim).await);
+    assert_eq!(process.release(claim.lease()).await.unwrap(), Release::Released);
+    let before = scene.store.inner.load(&scene.key).await.unwrap().version;
+
+    let claim = scene.claim();
+    scene.store.holds_writes.store(true, Ordering::Relaxed);
+    let acquisition = tokio::time::timeout(Duration::from_millis(10), process.acquire(&claim));
+    assert!(acquisition.await.is_err(), "the write is on its way");
+    scene.store.holds_writes.store(false, Ordering::Relaxed);
+
+    assert_eq!(process.release(claim.lease()).await.unwrap(), Release::NotHeld);
+    let late = scene.store.inner.write(&scene.key, &before, "{}").await.unwrap();
+    assert!(matches!(late, Written::Conflict), "the late write grants nothing");
+}
+
+#[tokio::test]
+async fn a_document_that_is_not_valid_is_replaced_only_by_a_forced_release() {
+    let scene = Scene::new();
+    let process = scene.process();
+    let written = scene.store.inner.write(&scene.key, &Version::Absent, "{}").await.unwrap();
+    assert!(matches!(written, Written::Written { .. }));
+
+    let error = process.acquire(&scene.claim()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongType);
+    assert!(error.to_string().contains("force the release"), "{error}");
+
+    let forced = process.force_release(&scene.key, None).await.unwrap();
+    let min_token = forced.min_token().unwrap();
+    let Attempt::Granted(grant) = process.acquire(&scene.claim()).await.unwrap() else {
+        panic!("the key is free");
+    };
+    assert!(grant.token() > min_token);
+}
+
+#[tokio::test]
+async fn tokens_increase_even_if_the_document_was_lost() {
+    let scene = Scene::new();
+    let Attempt::Granted(first) = scene.process().acquire(&scene.claim()).await.unwrap() else {
+        panic!("the key is free");
+    };
+    scene.clock.advance(Duration::from_secs(1));
+    scene.store.inner.documents.lock().unwrap().clear();
+
+    let Attempt::Granted(second) = scene.process().acquire(&scene.claim()).await.unwrap() else {
+        panic!("the key is free");
+    };
+
+    assert!(second.token() > first.token());
+}
+
+/// The clock shows whole seconds, so the end of the lease appears to be a whole TTL away for a
+/// second.
+#[tokio::test]
+async fn each_renewal_is_written_even_if_the_end_seems_to_be_the_same() {
+    let clock = ManualClock::new();
+    let options = Options { is_coarse: true, ..Options::exact("memory") };
+    let inner = MemoryStore::new(clock.clone(), options);
+    let store = Store { inner, ..Store::new(&clock) };
+    let process = CasBackend::with_clock(store.clone(), clock.clone());
+    let claim = Claim::new(Lease::new(&LockKey::new("job").unwrap(), TTL));
+    assert!(is_granted(&process, &claim).await);
+    store.requests();
+
+    for _ in 0..5 {
+        clock.advance(Duration::from_millis(10));
+        assert_eq!(process.renew(claim.lease()).await.unwrap(), Renewal::Renewed);
+    }
+
+    assert_eq!(store.requests(), (0, 5));
+}
