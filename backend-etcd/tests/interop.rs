@@ -12,7 +12,7 @@ use leasehold_core::{
 };
 use leasehold_etcd::EtcdBackend;
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue, LockOptions as RpcOptions};
-use leasehold_testbed::{Etcd, until};
+use leasehold_testbed::{Etcd, patiently, until};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -28,7 +28,7 @@ const A_WHILE: Duration = Duration::from_millis(300);
 async fn client(etcd: &Etcd) -> LockClient<EtcdBackend> {
     let told = Retry::unlimited().every(LONG);
     let options = LockOptions::new().ttl(LONG).without_description().retry(told);
-    let backend = EtcdBackend::connect(&etcd.url()).await.unwrap();
+    let backend = EtcdBackend::connect(&patiently(&etcd.url())).await.unwrap();
     LockClient::builder(backend).options(options).build().unwrap()
 }
 

@@ -2,9 +2,15 @@
 
 use super::*;
 
+/// The time limit of a request, which a busy machine must not exceed while the network works.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// Longer than the limit.
+const TOO_LONG: Duration = Duration::from_millis(1_300);
+
 async fn behind(etcd: &Etcd) -> (FaultProxy, LockClient<EtcdBackend>) {
     let proxy = FaultProxy::start(etcd.endpoints().remove(0)).await;
-    let url = format!("etcd://{}?timeout-ms=300", proxy.address());
+    let url = format!("etcd://{}?timeout-ms={}", proxy.address(), LIMIT.as_millis());
     let client = client(&url, LONG).await;
     lock(&client, "warm-up").await.release().await.unwrap();
     (proxy, client)
@@ -23,7 +29,7 @@ async fn a_waiter_is_woken_after(fault: NetworkFault) {
     assert!(timeout(Duration::from_millis(100), &mut waits).await.is_err());
     proxy.set_network_fault(NetworkFault::None);
 
-    let granted = timeout(Duration::from_secs(2), waits).await;
+    let granted = timeout(SOON, waits).await;
     granted.expect("it looks again").unwrap().release().await.unwrap();
 }
 
@@ -45,10 +51,10 @@ async fn that_swallows_the_news_of_a_release_lets_no_waiter_sleep() {
 
     proxy.set_network_fault(NetworkFault::BlackHole);
     guard.release().await.unwrap();
-    sleep(Duration::from_millis(400)).await;
+    sleep(TOO_LONG).await;
     proxy.set_network_fault(NetworkFault::None);
 
-    let granted = timeout(Duration::from_secs(3), waits).await;
+    let granted = timeout(SOON, waits).await;
     granted.expect("it looks again").unwrap().release().await.unwrap();
 }
 
@@ -62,14 +68,14 @@ async fn is_granted_once_through(fault: NetworkFault) {
     let acquiring = waiting(&client, "job");
     match fault {
         NetworkFault::HoldReplies => until_there_are(&store, "job", 1).await,
-        _ => sleep(Duration::from_millis(400)).await,
+        _ => sleep(TOO_LONG).await,
     }
     assert!(!acquiring.is_finished());
     proxy.set_network_fault(NetworkFault::Reset);
     tokio::task::yield_now().await;
     proxy.set_network_fault(NetworkFault::None);
 
-    let granted = timeout(Duration::from_secs(5), acquiring).await;
+    let granted = timeout(SOON, acquiring).await;
     let guard = granted.expect("it asks again").unwrap();
     let entries = entries(&store, "job").await;
     assert_eq!(entries.len(), 1, "{entries:?}");
@@ -98,10 +104,10 @@ async fn that_delivers_requests_late_grants_once() {
 
     proxy.set_network_fault(NetworkFault::BlackHole);
     let acquiring = waiting(&client, "job");
-    sleep(Duration::from_millis(700)).await;
+    sleep(TOO_LONG).await;
     proxy.set_network_fault(NetworkFault::None);
 
-    let granted = timeout(Duration::from_secs(5), acquiring).await;
+    let granted = timeout(SOON, acquiring).await;
     let guard = granted.expect("it asks again").unwrap();
     assert_eq!(entries(&store, "job").await.len(), 1);
     guard.release().await.unwrap();
