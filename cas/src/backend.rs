@@ -41,19 +41,24 @@ struct Inner<S> {
 type InDoubt = Mutex<HashSet<Uuid>>;
 
 /// Marks a lease as in doubt while a request runs, and afterwards unless the outcome is known.
-struct Doubt<'a>(&'a InDoubt, Uuid);
+struct Doubt<'a> {
+    in_doubt: &'a InDoubt,
+    tag: Uuid,
+    /// Whether an earlier request of the lease is in doubt. Only a release ends this doubt.
+    was_in_doubt: bool,
+}
 
 impl<'a> Doubt<'a> {
     fn begin(in_doubt: &'a InDoubt, tag: &Tag) -> Self {
-        unpoisoned(in_doubt).insert(tag.id);
-        Self(in_doubt, tag.id)
+        let was_in_doubt = !unpoisoned(in_doubt).insert(tag.id);
+        Self { in_doubt, tag: tag.id, was_in_doubt }
     }
 
     fn end<T>(self, outcome: &Result<T, Error>) {
         let is_known =
             outcome.as_ref().err().is_none_or(|error| error.kind() != ErrorKind::Indeterminate);
-        if is_known {
-            unpoisoned(self.0).remove(&self.1);
+        if is_known && !self.was_in_doubt {
+            unpoisoned(self.in_doubt).remove(&self.tag);
         }
     }
 }
@@ -90,14 +95,21 @@ impl<S: CasStore> CasBackend<S> {
         step: impl FnMut(&mut State) -> Result<Step<T>, Error> + Send,
     ) -> Result<T, Error> {
         let stepped = self.0.documents.step(key, start, step).await;
-        let Step { reply, is_news } = stepped.map_err(|error| {
-            let error = error.with_operation(operation).with_key(key);
-            error.with_backend(self.0.documents.facts.name)
-        })?;
-        if is_news {
+        let may_be_news = match &stepped {
+            Ok(step) => step.is_news,
+            Err(error) => error.kind() == ErrorKind::Indeterminate,
+        };
+        if may_be_news {
             self.0.watches.notify(key.as_str());
         }
-        Ok(reply)
+        stepped.map(|step| step.reply).map_err(|error| {
+            let error = error.with_operation(operation).with_key(key);
+            error.with_backend(self.0.documents.facts.name)
+        })
+    }
+
+    pub(crate) fn documents(&self) -> &Documents<S> {
+        &self.0.documents
     }
 
     pub(crate) fn notify_holders(&self, key: &LockKey) {
@@ -111,6 +123,9 @@ fn acquire(state: &mut State, tag: Tag, claim: &Claim) -> Result<Step<Attempt>, 
     let claim = state.limited(&tag, claim);
     let attempt = state.entry().acquire(tag, &claim, tokens, now)?;
     let is_granted = matches!(attempt.reply, Attempt::Granted(_));
+    if is_granted {
+        state.released().remove(&tag.id);
+    }
     if is_granted || claim.queue_ttl().is_some() {
         state.prolong(&tag);
     }
@@ -159,7 +174,7 @@ impl<S: CasStore> LockBackend for CasBackend<S> {
     fn capabilities(&self) -> Capabilities {
         let facts = &self.0.documents.facts;
         Capabilities::new(facts.name, facts.fencing)
-            .with_ttl_granularity(facts.skew + 2 * facts.resolution + INEXACTNESS)
+            .with_ttl_granularity(2 * (facts.skew + facts.resolution) + INEXACTNESS)
             .with(Feature::Queue)
             .with(Feature::SpareTokens)
             .with(Feature::Units)

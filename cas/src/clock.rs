@@ -58,6 +58,8 @@ pub(crate) const INEXACTNESS: Duration = Duration::from_millis(150);
 /// exact as a round trip after a few requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StoreClock {
+    /// The maximum difference between two clocks of the store.
+    pub(crate) skew: i64,
     /// A local time, and the earliest store time at that time.
     low: Option<(i64, i64)>,
     /// A local time, and the latest store time at that time.
@@ -66,16 +68,27 @@ pub(crate) struct StoreClock {
 }
 
 impl StoreClock {
-    /// Applies a reading from the reply to a request that was `sent` and whose reply was `received`
-    /// at these local times.
-    pub(crate) fn read(&mut self, reading: Reading, sent: i64, received: i64) {
+    pub(crate) fn new(skew: i64) -> Self {
+        Self { skew, ..Self::default() }
+    }
+
+    /// Applies a reading from the reply to a request that was `sent` and whose reply was
+    /// `received` at these local times. Returns whether the store's clock is ahead of the former
+    /// bounds.
+    pub(crate) fn read(&mut self, reading: Reading, sent: i64, received: i64) -> bool {
         self.last_read = Some(received);
-        if self.low_at(received).is_none_or(|low| low < reading.earliest) {
+        let (at_request, at_reply) = (self.bounds_at(sent), self.bounds_at(received));
+        let is_behind =
+            at_request.is_some_and(|(low, _)| low.saturating_sub(self.skew) > reading.latest);
+        if is_behind || at_reply.is_none_or(|(low, _)| low < reading.earliest) {
             self.low = Some((received, reading.earliest));
         }
-        if self.high_at(sent).is_none_or(|high| high > reading.latest) {
+        let is_ahead =
+            at_reply.is_some_and(|(_, high)| high.saturating_add(self.skew) < reading.earliest);
+        if is_ahead || at_request.is_none_or(|(_, high)| high > reading.latest) {
             self.high = Some((sent, reading.latest));
         }
+        is_ahead
     }
 
     /// Returns whether the clock was read recently.
@@ -85,20 +98,12 @@ impl StoreClock {
     }
 
     /// Returns the earliest and the latest store time at a local time, if the clock was read.
-    pub(crate) fn bounds(&self, now: i64) -> Option<(i64, i64)> {
-        Some((self.low_at(now)?, self.high_at(now)?))
-    }
-
-    fn low_at(&self, now: i64) -> Option<i64> {
-        let (read, low) = self.low?;
-        let elapsed = now - read;
-        Some(low + elapsed - drift(elapsed))
-    }
-
-    fn high_at(&self, now: i64) -> Option<i64> {
-        let (read, high) = self.high?;
-        let elapsed = now - read;
-        Some(high + elapsed + drift(elapsed))
+    pub(crate) fn bounds_at(&self, now: i64) -> Option<(i64, i64)> {
+        let ((low_read, low), (high_read, high)) = (self.low?, self.high?);
+        let (since_low, since_high) = (now - low_read, now - high_read);
+        let low = low.saturating_add(since_low).saturating_sub(drift(since_low));
+        let high = high.saturating_add(since_high).saturating_add(drift(since_high));
+        Some((low, high))
     }
 }
 
@@ -114,11 +119,11 @@ mod tests {
     #[test]
     fn the_bounds_contain_the_time_of_the_store() {
         let mut clock = StoreClock::default();
-        assert_eq!(clock.bounds(0), None);
+        assert_eq!(clock.bounds_at(0), None);
 
         clock.read(Reading::exact(1_000), 100, 200);
 
-        let (low, high) = clock.bounds(200).unwrap();
+        let (low, high) = clock.bounds_at(200).unwrap();
         assert!(low <= 1_000 && (1_100..=1_101).contains(&high), "{low} to {high}");
     }
 
@@ -130,7 +135,7 @@ mod tests {
             clock.read(Reading::seconds((local + 401_000) / 1_000_000), local, local + 2_000);
         }
 
-        let (low, high) = clock.bounds(3_000_000).unwrap();
+        let (low, high) = clock.bounds_at(3_000_000).unwrap();
 
         assert!(low <= 3_400_000 && 3_400_000 <= high, "{low} to {high}");
         assert!(high - low < 50_000, "{low} to {high}");
@@ -141,9 +146,23 @@ mod tests {
         let mut clock = StoreClock::default();
         clock.read(Reading::exact(0), 0, 0);
 
-        assert_eq!(clock.bounds(200_000), Some((199_000, 201_000)));
-        let (_, latest) = clock.bounds(30_000_000).unwrap();
+        assert_eq!(clock.bounds_at(200_000), Some((199_000, 201_000)));
+        let (_, latest) = clock.bounds_at(30_000_000).unwrap();
         assert_eq!(u128::try_from(latest - 30_000_000), Ok(INEXACTNESS.as_micros()));
         assert!(clock.is_fresh(29_999_999) && !clock.is_fresh(30_000_000));
+    }
+
+    #[test]
+    fn a_clock_that_was_set_replaces_the_bounds() {
+        for jump in [-3_600_000_000, 3_600_000_000] {
+            let mut clock = StoreClock::default();
+            clock.read(Reading::exact(1_000), 0, 10);
+
+            clock.read(Reading::exact(2_000 + jump), 1_000, 1_010);
+
+            let (low, high) = clock.bounds_at(1_010).unwrap();
+            assert!(low <= 2_000 + jump && 2_000 + jump <= high, "{low} to {high}");
+            assert!(high - low < 100, "{low} to {high}");
+        }
     }
 }

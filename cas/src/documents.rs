@@ -9,7 +9,8 @@ use leasehold_core::backend::unpoisoned;
 use leasehold_core::clock::{Clock, Instant};
 use leasehold_core::{Error, ErrorKind, LockKey};
 use tokio::sync::{Mutex as AsyncMutex, OnceCell, OwnedMutexGuard};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
+use uuid::Uuid;
 
 use crate::clock::{Reading, StoreClock};
 use crate::observed::Observed;
@@ -26,10 +27,15 @@ const MOST_UNKNOWN: usize = 4;
 /// The longest pause after a conflict.
 const LONGEST_PAUSE: Duration = Duration::from_millis(128);
 
+/// How long a step waits for its turn. A caller may stop polling its future while it has the turn,
+/// and must not delay renewals for long. Turns only avoid conflicts, so a step may begin without
+/// its turn.
+const LONGEST_WAIT: Duration = Duration::from_millis(250);
+
 /// The number of keys whose documents are remembered.
 const MOST_KNOWN: usize = 4_096;
 
-/// The key of the document that shows whether the store compares versions.
+/// The key of the document that shows whether the store compares versions. It cannot be locked.
 const PROBED: &str = "leasehold:probe";
 
 /// The documents of a store.
@@ -75,11 +81,13 @@ pub(crate) enum Start {
 
 impl<S: CasStore> Documents<S> {
     pub(crate) fn new(store: S, clock: Arc<dyn Clock>) -> Self {
+        let facts = store.facts();
+        let skew = facts.skew.as_micros().try_into().unwrap_or(i64::MAX);
         Self {
-            facts: store.facts(),
+            facts,
             store,
             clock,
-            store_clock: Mutex::default(),
+            store_clock: Mutex::new(StoreClock::new(skew)),
             probed: OnceCell::new(),
             known: Mutex::default(),
             turns: Mutex::default(),
@@ -106,6 +114,11 @@ impl<S: CasStore> Documents<S> {
         start: Start,
         mut step: impl FnMut(&mut State) -> Result<T, Error> + Send,
     ) -> Result<T, Error> {
+        if key.as_str() == PROBED {
+            let message =
+                "the name is reserved for the check of the store; choose a different name";
+            return Err(Error::new(ErrorKind::Invalid, message));
+        }
         let turn = Turn::new(&self.turns, key).await;
         self.probed.get_or_try_init(|| self.probe()).await?;
         let mut remembered = (start == Start::Remembered).then(|| self.remembered(key)).flatten();
@@ -134,12 +147,19 @@ impl<S: CasStore> Documents<S> {
             if !state.is_changed() {
                 return Ok(reply);
             }
-            let (write, sent) = (fastrand::u64(..), self.local());
+            let (write, sent) = (unique_number(), self.local());
+            let prolongs = state.prolongs();
             let stored = state.written(write);
             match self.store.write(key, &version, &stored.to_text(write)).await {
                 Ok(Written::Written { version, time }) => {
-                    self.remember(key, (version, stored), time, sent);
-                    return Ok(reply);
+                    let document = (version, stored);
+                    let is_ahead = self.remember(key, document.clone(), time, sent, Some(write));
+                    if !(is_ahead && prolongs) {
+                        return Ok(reply);
+                    }
+                    // The clock of the store was set, or this process was paused, so the end is too
+                    // early.
+                    remembered = Some(document);
                 }
                 Ok(Written::Conflict) => {
                     if self.facts.may_repeat {
@@ -151,7 +171,7 @@ impl<S: CasStore> Documents<S> {
                 // client to replace the document.
                 Err(error) if error.kind() == ErrorKind::Indeterminate => {
                     unknown.push((write, reply));
-                    if unknown.len() == MOST_UNKNOWN {
+                    if unknown.len() >= MOST_UNKNOWN {
                         return Err(error);
                     }
                 }
@@ -166,20 +186,22 @@ impl<S: CasStore> Documents<S> {
     }
 
     fn state(&self, key: &LockKey, stored: Stored) -> State {
-        let local = self.local();
-        let store = unpoisoned(&self.store_clock).bounds(local);
-        let store = store.expect("each reply contains the time");
-        let skew = self.facts.skew.as_micros().try_into().unwrap_or(i64::MAX);
+        let (local, clock) = (self.local(), *unpoisoned(&self.store_clock));
+        let store = clock.bounds_at(local).expect("each reply contains the time");
         let known = unpoisoned(&self.known);
         let observed = known.get(key).map(|known| &known.observed);
-        State::new(stored, observed.unwrap_or(&Observed::default()), Now { local, store, skew })
+        State::new(
+            stored,
+            observed.unwrap_or(&Observed::default()),
+            Now { local, store, skew: clock.skew },
+        )
     }
 
     /// Returns the remembered document of a key, unless part of it may have expired, or the time of
     /// the store is not known well enough.
     fn remembered(&self, key: &LockKey) -> Option<(Version, Stored)> {
         let (clock, now) = (*unpoisoned(&self.store_clock), self.local());
-        let (_, latest) = clock.bounds(now).filter(|_| clock.is_fresh(now))?;
+        let (_, latest) = clock.bounds_at(now).filter(|_| clock.is_fresh(now))?;
         let document = unpoisoned(&self.known).get(key)?.document.clone()?;
         let entry = &document.1.document.entry;
         let ends = entry.holders.iter().map(|held| held.ends);
@@ -199,26 +221,46 @@ impl<S: CasStore> Documents<S> {
             }
             Err(error) => return Err(error),
         };
-        self.remember(key, (version.clone(), stored.clone()), time, sent);
+        self.remember(key, (version.clone(), stored.clone()), time, sent, None);
         Ok((version, stored))
     }
 
-    /// Remembers a document that was read or written by a request that was `sent` at this time.
-    fn remember(&self, key: &LockKey, document: (Version, Stored), time: Reading, sent: i64) {
+    /// Returns whether a key is in use, without remembering its document. A document that this
+    /// version cannot read counts as in use.
+    pub(crate) async fn is_in_use(&self, key: &LockKey) -> Result<bool, Error> {
+        let sent = self.local();
+        let Loaded { document, time, .. } = self.store.load(key).await?;
         unpoisoned(&self.store_clock).read(time, sent, self.local());
+        let Some(stored) = document.as_deref().map(Stored::parse) else { return Ok(false) };
+        Ok(stored.map_or(true, |stored| !self.state(key, stored).entry().is_empty()))
+    }
+
+    /// Remembers a document that was read, or written with the number `own`, by a request that was
+    /// `sent` at this time. Returns whether the store's clock is ahead of what was known.
+    fn remember(
+        &self,
+        key: &LockKey,
+        document: (Version, Stored),
+        time: Reading,
+        sent: i64,
+        own: Option<u64>,
+    ) -> bool {
+        let is_ahead = unpoisoned(&self.store_clock).read(time, sent, self.local());
         let stored = &document.1;
         let timers = stored.timers.iter().map(|(tag, timer)| (*tag, timer.beat));
         let beats = timers.chain(stored.asked.map(|timer| (REQUEST, timer.beat)));
         let mut all = unpoisoned(&self.known);
         if all.len() >= MOST_KNOWN && !all.contains_key(key) {
-            all.clear();
+            let any = all.keys().next().cloned();
+            any.map(|any| all.remove(&any));
         }
         let known = match all.entry(key.clone()) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(vacant) => vacant.insert(Known::default()),
         };
-        known.observed.see(beats, sent);
+        known.observed.see(beats, sent, own);
         known.document = Some(document);
+        is_ahead
     }
 
     /// Checks that the store compares the version before it writes.
@@ -227,7 +269,7 @@ impl<S: CasStore> Documents<S> {
         for attempt in 0..MOST_ATTEMPTS {
             let Loaded { version: stale, .. } = self.store.load(&key).await?;
             let write = async |expected: &Version| {
-                let document = Stored::default().to_text(fastrand::u64(..));
+                let document = Stored::default().to_text(unique_number());
                 match self.store.write(&key, expected, &document).await {
                     Ok(Written::Written { .. }) => Ok(Some(true)),
                     Ok(Written::Conflict) => Ok(Some(false)),
@@ -260,7 +302,7 @@ impl<'a> Turn<'a> {
         let mutex = Arc::clone(unpoisoned(turns).entry(key.clone()).or_default());
         // If the caller leaves while it waits, the turn is dropped.
         let mut turn = Self { turns, key, guard: None };
-        turn.guard = Some(mutex.lock_owned().await);
+        turn.guard = timeout(LONGEST_WAIT, mutex.lock_owned()).await.ok();
         turn
     }
 }
@@ -273,6 +315,12 @@ impl Drop for Turn<'_> {
             turns.remove(self.key);
         }
     }
+}
+
+/// Returns a number that no other write has, even if this process is a copy of another one.
+fn unique_number() -> u64 {
+    let (high, low) = Uuid::new_v4().as_u64_pair();
+    high ^ low
 }
 
 /// Returns a random pause, which becomes longer with each conflict.

@@ -61,10 +61,12 @@
 //!
 //! Each reply of the store contains its time, so a lease expires when the store's clock shows its
 //! end. The times of the clients' machines do not matter. If several servers with different clocks
-//! reply, [`Facts::skew`] limits their difference. If a clock of the store is set forward by more
-//! than this time, a client that has read the key before the lease was granted or renewed still
-//! waits for the TTL on its own clock. A client that has never read the key may consider the lease
-//! expired.
+//! reply, [`Facts::skew`] limits their difference.
+//!
+//! A clock of the store must not be set forward by more than the skew while leases are in force. A
+//! client that has read a key for the last time before the holder renewed its lease still waits for
+//! 99 % of the TTL after this read. All other clients may consider the lease expired. If the clock
+//! is set back, leases expire later.
 //!
 //! # Waiting
 //!
@@ -75,7 +77,7 @@
 //! # Documents
 //!
 //! The document of a key remains after the release, because it contains the last token. It is JSON,
-//! has about 150 bytes if the key is free, and grows with each holder and each queued claim. At
+//! has at most 500 bytes if the key is free, and grows with each holder and each queued claim. At
 //! most [`Document::MAX_QUEUE`](leasehold_entry::Document::MAX_QUEUE) claims are queued. Further
 //! claims poll.
 

@@ -22,12 +22,19 @@ struct Seen {
 
 impl Observed {
     /// Records the current renewals, which are given by lease and number, from the reply to a
-    /// request that was `sent` at this time.
-    pub(crate) fn see(&mut self, beats: impl Iterator<Item = (Uuid, u64)>, sent: i64) {
-        let after = self.looked;
+    /// request that was `sent` at this time. The request has made the renewals with the number
+    /// `own`.
+    pub(crate) fn see(
+        &mut self,
+        beats: impl Iterator<Item = (Uuid, u64)>,
+        sent: i64,
+        own: Option<u64>,
+    ) {
+        let looked = self.looked;
         let seen = beats.map(|(tag, beat)| match self.seen.get(&tag) {
             Some(seen) if seen.beat == beat => (tag, *seen),
-            _ => (tag, Seen { beat, after }),
+            _ if own == Some(beat) => (tag, Seen { beat, after: Some(sent) }),
+            _ => (tag, Seen { beat, after: looked }),
         });
         self.seen = seen.collect();
         self.looked = Some(sent);
@@ -47,10 +54,10 @@ mod tests {
     fn a_renewal_was_made_after_the_last_read_that_did_not_show_it() {
         let (mut observed, tag) = (Observed::default(), Uuid::from_u128(1));
 
-        observed.see([(tag, 7)].into_iter(), 10);
-        observed.see([(tag, 7)].into_iter(), 20);
-        observed.see([(tag, 8)].into_iter(), 30);
-        observed.see([(tag, 8)].into_iter(), 40);
+        observed.see([(tag, 7)].into_iter(), 10, None);
+        observed.see([(tag, 7)].into_iter(), 20, None);
+        observed.see([(tag, 8)].into_iter(), 30, None);
+        observed.see([(tag, 8)].into_iter(), 40, None);
 
         assert_eq!(observed.not_before(&tag, 7), None);
         assert_eq!(observed.not_before(&tag, 8), Some(20));
@@ -60,8 +67,18 @@ mod tests {
     fn the_first_read_does_not_show_when_a_renewal_was_made() {
         let (mut observed, tag) = (Observed::default(), Uuid::from_u128(1));
 
-        observed.see([(tag, 7)].into_iter(), 10);
+        observed.see([(tag, 7)].into_iter(), 10, None);
 
         assert_eq!(observed.not_before(&tag, 7), None);
+    }
+
+    #[test]
+    fn a_renewal_of_this_process_was_made_after_its_request_was_sent() {
+        let (mut observed, tag) = (Observed::default(), Uuid::from_u128(1));
+
+        observed.see([(tag, 7)].into_iter(), 10, None);
+        observed.see([(tag, 8)].into_iter(), 90, Some(8));
+
+        assert_eq!(observed.not_before(&tag, 8), Some(90));
     }
 }

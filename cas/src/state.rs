@@ -49,7 +49,8 @@ pub(crate) struct State {
 }
 
 impl Now {
-    /// Returns the time to which durations are added. No clock of the store shows a later time.
+    /// Returns the time to which durations are added, which is the latest time that a clock of the
+    /// store may show.
     fn latest(&self) -> i64 {
         self.store.1.saturating_add(self.skew)
     }
@@ -66,9 +67,10 @@ impl Now {
         let by_store = end.saturating_sub(self.store.0);
         // Another program has written this end.
         let Some(timer) = timer else { return by_store };
-        let by_observer = observed
-            .not_before(tag, timer.beat)
-            .map_or(0, |after| after.saturating_add(timer.lasts / 100 * VALIDITY) - self.local);
+        let by_observer = observed.not_before(tag, timer.beat).map_or(0, |after| {
+            let valid_until = after.saturating_add(timer.lasts / 100 * VALIDITY);
+            valid_until.saturating_sub(self.local)
+        });
         // An inexact clock would otherwise show more than the TTL.
         by_store.max(by_observer).min(timer.lasts)
     }
@@ -118,7 +120,7 @@ impl State {
     }
 
     /// Returns the limits for the next token, which is at least the store time in microseconds. If
-    /// a document is lost, later tokens are therefore larger nevertheless.
+    /// the document is lost, tokens therefore do not start again.
     pub(crate) fn tokens(&self) -> Tokens {
         Tokens { above: 0, at_least: self.at.store.0.try_into().unwrap_or_default() }
     }
@@ -145,6 +147,11 @@ impl State {
         &mut self.stored.released
     }
 
+    /// Returns whether the step has granted, renewed or queued a lease.
+    pub(crate) fn prolongs(&self) -> bool {
+        self.prolonged.is_some()
+    }
+
     /// Returns whether the step has changed the entry.
     pub(crate) fn is_changed(&self) -> bool {
         self.must_write || self.stored.document.entry != self.before
@@ -164,7 +171,7 @@ impl State {
         let mut write_end = |tag: Uuid, end: &mut i64| {
             let is_kept = old(&tag) == Some(*end) && prolonged != Some(tag);
             let kept = ends.get(&tag).filter(|_| is_kept);
-            let timer = Timer { beat: write, lasts: *end - now };
+            let timer = Timer { beat: write, lasts: end.saturating_sub(now) };
             let (stored_end, timer) = kept.copied().unwrap_or((*end, Some(timer)));
             *end = stored_end;
             timers.extend(timer.map(|timer| (tag, timer)));

@@ -91,8 +91,8 @@ pub struct Facts {
     /// The strength of the fencing tokens: [`Fencing::Strict`] unless the store can lose
     /// acknowledged writes.
     pub fencing: Fencing,
-    /// The maximum difference between two clocks of the store, if several servers reply. A lease
-    /// expires later by this time.
+    /// The maximum difference between two clocks of the store, if several servers reply. The lease
+    /// of a crashed holder may expire later by twice this time.
     pub skew: Duration,
     /// The resolution of the store's clock. The lease of a crashed holder may expire later by twice
     /// this time.

@@ -21,6 +21,9 @@ use uuid::Uuid;
 /// The version of the format. Documents with a different version are not read.
 const LAYOUT: u32 = 1;
 
+/// The largest token in a document, after which there are enough larger ones.
+const LARGEST_TOKEN: u64 = i64::MAX.unsigned_abs();
+
 /// The number of released leases in a document. A client whose reply to a release was lost finds
 /// its lease among them, unless as many leases were released in the meantime.
 const MOST_RELEASED: usize = 8;
@@ -69,11 +72,14 @@ struct Envelope {
 
 impl Released {
     pub(crate) fn add(&mut self, tag: Uuid) {
-        if !self.contains(&tag) {
-            self.0.push_back(tag);
-            let surplus = self.0.len().saturating_sub(MOST_RELEASED);
-            self.0.drain(..surplus);
-        }
+        self.remove(&tag);
+        self.0.push_back(tag);
+        let surplus = self.0.len().saturating_sub(MOST_RELEASED);
+        self.0.drain(..surplus);
+    }
+
+    pub(crate) fn remove(&mut self, tag: &Uuid) {
+        self.0.retain(|released| released != tag);
     }
 
     pub(crate) fn contains(&self, tag: &Uuid) -> bool {
@@ -101,6 +107,9 @@ impl Stored {
         })?;
         if envelope.layout != LAYOUT {
             return Err(unreadable("another version of Leasehold wrote the document of the key"));
+        }
+        if envelope.token > LARGEST_TOKEN {
+            return Err(unreadable("the last token of the key is too large"));
         }
         let document = Document::parse(&envelope.entry.to_string(), envelope.token)?;
         Ok(Self {
@@ -171,7 +180,14 @@ mod tests {
     #[test]
     fn a_document_of_another_version_and_an_invalid_document_are_refused() {
         let other = Stored::default().to_text(7).replacen("\"layout\":1", "\"layout\":2", 1);
-        for (text, expected) in [(&*other, "another version"), ("{}", "not valid")] {
+        let large = Stored::default().to_text(7).replacen(
+            "\"token\":0",
+            "\"token\":18446744073709551615",
+            1,
+        );
+        for (text, expected) in
+            [(&*other, "another version"), ("{}", "not valid"), (&large, "too large")]
+        {
             let error = Stored::parse(text).unwrap_err();
 
             assert_eq!(error.kind(), ErrorKind::WrongType);

@@ -2,8 +2,8 @@
 
 mod memory;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -22,6 +22,7 @@ const TTL: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 struct Store {
     inner: MemoryStore,
+    clock: ManualClock,
     loads: Arc<AtomicU64>,
     writes: Arc<AtomicU64>,
     /// By how many seconds the clock of the store was set forward.
@@ -29,17 +30,21 @@ struct Store {
     /// Whether writes wait, so that a test can drop them.
     holds_writes: Arc<AtomicBool>,
     ignores_conditions: bool,
+    /// The claim that another process acquires after the next write, whose reply is lost.
+    intruder: Arc<Mutex<Option<Claim>>>,
 }
 
 impl Store {
     fn new(clock: &ManualClock) -> Self {
         Self {
             inner: MemoryStore::new(clock.clone(), Options::exact("memory")),
+            clock: clock.clone(),
             loads: Arc::default(),
             writes: Arc::default(),
             ahead: Arc::default(),
             holds_writes: Arc::default(),
             ignores_conditions: false,
+            intruder: Arc::default(),
         }
     }
 
@@ -80,7 +85,14 @@ impl CasStore for Store {
             true => self.inner.load(key).await?.version,
             false => expected.clone(),
         };
-        Ok(match self.inner.write(key, &expected, document).await? {
+        let written = self.inner.write(key, &expected, document).await?;
+        let intruder = self.intruder.lock().unwrap().take();
+        if let Some(claim) = intruder {
+            let other = CasBackend::with_clock(self.inner.clone(), self.clock.clone());
+            assert!(matches!(other.acquire(&claim).await?, Attempt::Granted(_)));
+            return Err(Error::new(ErrorKind::Indeterminate, "the reply was lost"));
+        }
+        Ok(match written {
             Written::Written { version, time } => {
                 Written::Written { version, time: self.shifted(time) }
             }
@@ -252,4 +264,55 @@ async fn each_renewal_is_written_even_if_the_end_seems_to_be_the_same() {
     }
 
     assert_eq!(store.requests(), (0, 5));
+}
+
+/// The process was paused with its machine, so its clock is an hour behind the clock of the store.
+#[tokio::test]
+async fn a_lease_that_is_acquired_after_a_pause_is_in_force_for_all_processes() {
+    let scene = Scene::new();
+    let (process, stranger) = (scene.process(), scene.process());
+    assert!(!process.inspect(&scene.key).await.unwrap().is_held());
+
+    scene.store.ahead.store(3_600, Ordering::Relaxed);
+    assert!(is_granted(&process, &scene.claim()).await);
+
+    assert!(!is_granted(&stranger, &scene.claim()).await);
+}
+
+#[tokio::test]
+async fn a_step_does_not_wait_long_for_a_caller_that_is_not_polled() {
+    let scene = Scene::new();
+    let (process, claim) = (scene.process(), scene.claim());
+    assert!(is_granted(&process, &claim).await);
+    scene.store.holds_writes.store(true, Ordering::Relaxed);
+    let mut stuck = Box::pin(process.renew(claim.lease()));
+    let polled = tokio::time::timeout(Duration::from_millis(10), &mut stuck).await;
+    assert!(polled.is_err(), "the write is on its way");
+    scene.store.holds_writes.store(false, Ordering::Relaxed);
+
+    assert_eq!(process.renew(claim.lease()).await.unwrap(), Renewal::Renewed);
+    assert_eq!(process.release(claim.lease()).await.unwrap(), Release::Released);
+}
+
+/// The first reply is lost, and then another process acquires the key.
+#[tokio::test]
+async fn a_forced_release_does_not_report_a_free_key_if_it_may_have_ended_a_lease() {
+    let scene = Scene::new();
+    let (process, other) = (scene.process(), scene.process());
+    assert!(is_granted(&other, &scene.claim()).await);
+    assert!(process.inspect(&scene.key).await.unwrap().is_held());
+    *scene.store.intruder.lock().unwrap() = Some(scene.claim());
+
+    let error = process.force_release(&scene.key, None).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Indeterminate);
+}
+
+#[tokio::test]
+async fn the_name_of_the_check_cannot_be_locked() {
+    let scene = Scene { key: LockKey::new("leasehold:probe").unwrap(), ..Scene::new() };
+
+    let error = scene.process().acquire(&scene.claim()).await.unwrap_err();
+
+    assert_eq!(error.kind(), ErrorKind::Invalid);
 }
