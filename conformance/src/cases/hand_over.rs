@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use leasehold_core::backend::{Attempt, Claim, LockBackend, Mode, Operation, Reply};
+use leasehold_core::backend::{Attempt, Claim, Feature, LockBackend, Mode, Operation, Reply};
 use leasehold_core::clock::Clock;
 use leasehold_core::fault::FaultBackend;
 use leasehold_core::{Error, LockClient, LockGuard, LockOptions, Mutex, OwnerId};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::waiting_is_queueing;
+use super::contention_of_waiter;
 use crate::scene::Scene;
 
 fn long(scene: &Scene) -> LockOptions {
@@ -210,7 +210,11 @@ pub(crate) async fn other_processes_get_their_turn(scene: &Scene) {
 pub(crate) async fn processes_that_want_it_all_the_time_get_fair_shares(scene: &Scene) {
     const LOCKS: usize = 300;
 
-    found!(waiting_is_queueing(scene, Mode::Exclusive).await, "a waiting claim is queued").is(true);
+    let contention = contention_of_waiter(scene, Mode::Exclusive).await;
+    found!(contention.queue_entry().is_some(), "a waiting claim is queued").is(true);
+    let has_push = scene.backend().await.capabilities().supports(Feature::Push);
+    // A waiter that polls often misses the reservation, but must not starve.
+    let factor = if has_push || contention.woken_by().is_some() { 2 } else { 30 };
     let key = scene.key();
     let clients = [scene.client_with(long(scene)).await, scene.client_with(long(scene)).await];
     let counts = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
@@ -229,10 +233,10 @@ pub(crate) async fn processes_that_want_it_all_the_time_get_fair_shares(scene: &
     tasks.join_all().await;
 
     let [one, other] = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
-    found!(one, "the acquisitions of one process, at most twice those of the other process")
-        .at_most(other * 2);
-    found!(other, "the acquisitions of one process, at most twice those of the other process")
-        .at_most(one * 2);
+    for (more, less) in [(one, other), (other, one)] {
+        found!(more, "the acquisitions of one process, with {less} of the other process")
+            .at_most(less * factor);
+    }
 }
 
 pub(crate) async fn a_former_owner_does_not_enter_again(scene: &Scene) {

@@ -63,6 +63,11 @@ pub(crate) async fn refusal<B: LockBackend>(backend: &B, lease: &Lease) -> Conte
 /// Returns whether the store queues a waiter that did not request a queue entry, so that no later
 /// claim overtakes the waiter.
 pub(crate) async fn waiting_is_queueing(scene: &Scene, mode: Mode) -> bool {
+    contention_of_waiter(scene, mode).await.queue_entry().is_some()
+}
+
+/// Returns the details of a refused claim whose caller waits.
+pub(crate) async fn contention_of_waiter(scene: &Scene, mode: Mode) -> Contention {
     let (key, backend) = (scene.key(), scene.backend().await);
     let lease = || scene.lease(&key).with_mode(mode);
     let (holder, waiter) = (lease(), lease());
@@ -73,7 +78,7 @@ pub(crate) async fn waiting_is_queueing(scene: &Scene, mode: Mode) -> bool {
     };
     backend.release(&waiter).await.unwrap();
     backend.release(&holder).await.unwrap();
-    contention.queue_entry().is_some()
+    contention
 }
 
 /// Returns how late the store may expire a lease, because the store rounds TTLs up to this unit.
