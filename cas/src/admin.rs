@@ -86,8 +86,10 @@ fn request_revocation(
     let entry = state.entry();
     let (asked_until, later) = (entry.asked_until, meant.separate(entry));
     let reply = if entry.is_held() { entry.request_revocation(only) } else { Revocation::NotHeld };
-    entry.asked_until = entry.asked_until.max(asked_until);
-    entry.holders.extend(later);
+    if !later.is_empty() {
+        entry.asked_until = entry.asked_until.max(asked_until);
+        entry.holders.extend(later);
+    }
     reply
 }
 

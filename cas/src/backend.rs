@@ -71,7 +71,9 @@ impl<S: CasStore> CasBackend<S> {
         Self::with_clock(store, SystemClock)
     }
 
-    /// Creates a backend that measures time with this clock.
+    /// Creates a backend that measures time with this clock, which is the clock of this process and
+    /// not of the store. In driven time, the store and the backend use the same
+    /// [`ManualClock`](leasehold_core::clock::ManualClock).
     pub fn with_clock(store: S, clock: impl Clock) -> Self {
         Self(Arc::new(Inner {
             documents: Documents::new(store, Arc::new(clock)),

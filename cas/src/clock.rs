@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use leasehold_core::clock::{Clock, Instant};
+
 /// A reading of the store's clock, in microseconds since 1970. When the store replied, its clock
 /// was between both values.
 ///
@@ -30,6 +32,13 @@ impl Reading {
     /// machine.
     pub fn of_this_machine() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self::exact(since.as_micros().try_into().unwrap_or(i64::MAX))
+    }
+
+    /// Reads a clock of Leasehold, such as the
+    /// [`ManualClock`](leasehold_core::clock::ManualClock) of a test.
+    pub fn of(clock: &impl Clock) -> Self {
+        let since = clock.now().since(Instant::from_zero(Duration::ZERO));
         Self::exact(since.as_micros().try_into().unwrap_or(i64::MAX))
     }
 

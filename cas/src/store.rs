@@ -30,9 +30,11 @@ use crate::clock::Reading;
 ///
 /// # Errors
 ///
-/// Return [`ErrorKind::Unavailable`] only if the request is known not to have been applied, and
-/// [`ErrorKind::Indeterminate`] if a write may have been applied. Errors do not need to name the
-/// key or the store.
+/// Return [`ErrorKind::Indeterminate`] if a write may have been applied, and any other kind only if
+/// it was not applied: [`ErrorKind::Unavailable`] if a later request may succeed,
+/// [`ErrorKind::Denied`] if a permission is missing, [`ErrorKind::Refused`] if the disk is full or
+/// a quota is exceeded, and [`ErrorKind::WrongType`] if the store contains different data. Errors
+/// do not need to name the key or the store.
 ///
 /// # Cancel safety
 ///
@@ -78,7 +80,8 @@ pub trait CasStore: Debug + Send + Sync + 'static {
     /// [`LockBackend::disconnect`](leasehold_core::backend::LockBackend::disconnect) describes.
     fn disconnect(&self) {}
 
-    /// Closes all connections. Later calls may fail.
+    /// Closes the connections of this value. Later calls may fail. Other values that use the same
+    /// store must continue to work, also if they are clones.
     async fn close(&self) {}
 }
 

@@ -37,7 +37,7 @@ struct Store {
 impl Store {
     fn new(clock: &ManualClock) -> Self {
         Self {
-            inner: MemoryStore::new(clock.clone(), Options::exact("memory")),
+            inner: MemoryStore::new(clock.clone(), Options::exact("documents")),
             clock: clock.clone(),
             loads: Arc::default(),
             writes: Arc::default(),
@@ -250,7 +250,7 @@ async fn tokens_increase_even_if_the_document_was_lost() {
 #[tokio::test]
 async fn each_renewal_is_written_even_if_the_end_seems_to_be_the_same() {
     let clock = ManualClock::new();
-    let options = Options { is_coarse: true, ..Options::exact("memory") };
+    let options = Options { is_coarse: true, ..Options::exact("documents") };
     let inner = MemoryStore::new(clock.clone(), options);
     let store = Store { inner, ..Store::new(&clock) };
     let process = CasBackend::with_clock(store.clone(), clock.clone());

@@ -30,14 +30,14 @@ trait Behavior: Send + Sync + 'static {
 struct Exact;
 
 impl Behavior for Exact {
-    const OPTIONS: Options = Options::exact("memory");
+    const OPTIONS: Options = Options::exact("documents");
 }
 
 /// A store whose clock shows whole seconds.
 struct InSeconds;
 
 impl Behavior for InSeconds {
-    const OPTIONS: Options = Options { is_coarse: true, ..Options::exact("memory, in seconds") };
+    const OPTIONS: Options = Options { is_coarse: true, ..Options::exact("documents, in seconds") };
 }
 
 /// A store that loses replies and refuses writes.
@@ -45,7 +45,7 @@ struct Lossy;
 
 impl Behavior for Lossy {
     const OPTIONS: Options =
-        Options { conflicts: 0.3, lost: 0.2, ..Options::exact("memory, lossy") };
+        Options { conflicts: 0.3, lost: 0.2, ..Options::exact("documents, lossy") };
 }
 
 /// A store whose client library sends writes again.
@@ -53,7 +53,7 @@ struct Repeating;
 
 impl Behavior for Repeating {
     const OPTIONS: Options =
-        Options { lost: 0.3, repeats: true, ..Options::exact("memory, repeating") };
+        Options { lost: 0.3, repeats: true, ..Options::exact("documents, repeating") };
 }
 
 /// A store whose clock the suite advances.
@@ -100,7 +100,7 @@ struct InRealTime(MemoryStore);
 impl Harness for InRealTime {
     type Backend = CasBackend<MemoryStore>;
 
-    const NAME: &str = "memory, real time";
+    const NAME: &str = "documents, real time";
     const LACKS: &[Need] = LACKS;
     const SUBJECTS: &[Subject] = &[Subject::Load, Subject::Network];
 

@@ -73,7 +73,8 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// Starts a store, or finds a running store.
     async fn start() -> Self;
 
-    /// Creates a new client of the store with separate connections.
+    /// Creates a new client of the store with separate connections. The suite closes clients, and the
+    /// other clients must then continue to work.
     async fn connect(&self) -> Self::Backend;
 
     /// Creates a backend for cases that use the backend directly. These cases do not retry, so this

@@ -356,8 +356,9 @@ pub trait LockBackend: Debug + Send + Sync + 'static {
     /// connections do not belong to a runtime does not need to implement this method.
     fn disconnect(&self) {}
 
-    /// Closes all connections. Requests that are sent after `close` may fail. Closing the backend
-    /// does not release leases; they expire after their TTL.
+    /// Closes all connections of this backend. Requests that are sent after `close` may fail. Other
+    /// backends of the same store, for example those of other clients in this process, must
+    /// continue to work. Closing the backend does not release leases; they expire after their TTL.
     async fn close(&self) {}
 }
 
