@@ -123,13 +123,14 @@ impl<S: CasStore> Documents<S> {
         self.probed.get_or_try_init(|| self.probe()).await?;
         let mut remembered = (start == Start::Remembered).then(|| self.remembered(key)).flatten();
         let mut unknown: Vec<(u64, T)> = Vec::new();
+        let mut was_written = false;
         for attempt in 0..MOST_ATTEMPTS {
             let is_remembered = remembered.is_some();
             let (version, stored) = match remembered.take() {
                 Some(known) => known,
                 None => match self.load(key, start).await {
                     Ok(loaded) => loaded,
-                    Err(error) if unknown.is_empty() => return Err(error),
+                    Err(error) if unknown.is_empty() && !was_written => return Err(error),
                     Err(error) => return Err(unknown_outcome(error)),
                 },
             };
@@ -138,7 +139,7 @@ impl<S: CasStore> Documents<S> {
                 return Ok(unknown.swap_remove(position).1);
             }
             let mut state = self.state(key, stored);
-            state.may_be_applied = !unknown.is_empty();
+            state.may_be_applied = !unknown.is_empty() || was_written;
             let done = step(&mut state);
             if is_remembered && (done.is_err() || !state.is_changed() || state.needs_read) {
                 continue;
@@ -160,6 +161,7 @@ impl<S: CasStore> Documents<S> {
                     // The clock of the store was set, or this process was paused, so the end is too
                     // early.
                     remembered = Some(document);
+                    was_written = true;
                 }
                 Ok(Written::Conflict) => {
                     if self.facts.may_repeat {
@@ -175,14 +177,14 @@ impl<S: CasStore> Documents<S> {
                         return Err(error);
                     }
                 }
-                Err(error) if unknown.is_empty() => return Err(error),
+                Err(error) if unknown.is_empty() && !was_written => return Err(error),
                 Err(error) => return Err(unknown_outcome(error)),
             }
         }
         drop(turn);
         let message = "other clients change the document of the key all the time; retry later";
         let error = Error::new(ErrorKind::Unavailable, message);
-        Err(if unknown.is_empty() { error } else { unknown_outcome(error) })
+        Err(if unknown.is_empty() && !was_written { error } else { unknown_outcome(error) })
     }
 
     fn state(&self, key: &LockKey, stored: Stored) -> State {
