@@ -28,8 +28,14 @@ struct Meant(Option<HashSet<Uuid>>);
 
 impl Meant {
     /// Removes the leases that are not meant from the entry, and returns them.
-    fn separate(&mut self, entry: &mut Entry<Tag, i64>) -> Vec<Holding<Tag, i64>> {
-        let holders = entry.holders.iter().map(|held| held.name.id);
+    fn separate(
+        &mut self,
+        entry: &mut Entry<Tag, i64>,
+        only: Option<Fingerprint>,
+    ) -> Vec<Holding<Tag, i64>> {
+        let is_meant =
+            |held: &&Holding<Tag, i64>| only.is_none_or(|only| held.name.fingerprint == only);
+        let holders = entry.holders.iter().filter(is_meant).map(|held| held.name.id);
         let meant = self.0.get_or_insert_with(|| holders.collect());
         entry.holders.extract_if(.., |held| !meant.contains(&held.name.id)).collect()
     }
@@ -58,7 +64,7 @@ fn force_release(
         let message = "the reply to a write was lost, and the document does not show whether leases were ended; inspect the key";
         return Err(Error::new(ErrorKind::Indeterminate, message));
     }
-    let (asked_until, later) = (entry.asked_until, meant.separate(entry));
+    let (asked_until, later) = (entry.asked_until, meant.separate(entry, only));
     let mut forced = entry.force_release(only, tokens, now);
     if !later.is_empty() {
         entry.holders.extend(later);
@@ -82,15 +88,21 @@ fn request_revocation(
     state: &mut State,
     meant: &mut Meant,
     only: Option<Fingerprint>,
-) -> Revocation {
+) -> Result<Revocation, Error> {
+    let may_be_applied = state.may_be_applied;
     let entry = state.entry();
-    let (asked_until, later) = (entry.asked_until, meant.separate(entry));
+    let (asked_until, later) = (entry.asked_until, meant.separate(entry, only));
     let reply = if entry.is_held() { entry.request_revocation(only) } else { Revocation::NotHeld };
+    let may_be_asked = reply == Revocation::NotHeld && meant.is_incomplete(&entry.holders);
     if !later.is_empty() {
         entry.asked_until = entry.asked_until.max(asked_until);
         entry.holders.extend(later);
     }
-    reply
+    if may_be_applied && may_be_asked {
+        let message = "the reply to a write was lost, and the document does not show whether the holders were asked; inspect the key";
+        return Err(Error::new(ErrorKind::Indeterminate, message));
+    }
+    Ok(reply)
 }
 
 #[async_trait]
@@ -143,7 +155,7 @@ impl<S: CasStore> StoreAdmin for CasBackend<S> {
     ) -> Result<Revocation, Error> {
         let mut meant = Meant::default();
         let request = |state: &mut State| {
-            let reply = request_revocation(state, &mut meant, only);
+            let reply = request_revocation(state, &mut meant, only)?;
             Ok(Step { reply, is_news: false })
         };
         let requested = self.step(key, Operation::RequestRevocation, Start::Read, request).await?;

@@ -1,6 +1,6 @@
 //! The backend on top of a store.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
@@ -38,27 +38,30 @@ struct Inner<S> {
 /// The leases for which the store may still apply a write of this process, because a caller has
 /// left or a reply was lost. A release of such a lease writes in any case. The version then
 /// changes, which prevents the late write.
-type InDoubt = Mutex<HashSet<Uuid>>;
+///
+/// The value is true if several requests of a lease have overlapped. Only a release then ends the
+/// doubt.
+type InDoubt = Mutex<HashMap<Uuid, bool>>;
 
 /// Marks a lease as in doubt while a request runs, and afterwards unless the outcome is known.
 struct Doubt<'a> {
     in_doubt: &'a InDoubt,
     tag: Uuid,
-    /// Whether an earlier request of the lease is in doubt. Only a release ends this doubt.
-    was_in_doubt: bool,
 }
 
 impl<'a> Doubt<'a> {
     fn begin(in_doubt: &'a InDoubt, tag: &Tag) -> Self {
-        let was_in_doubt = !unpoisoned(in_doubt).insert(tag.id);
-        Self { in_doubt, tag: tag.id, was_in_doubt }
+        let mut all = unpoisoned(in_doubt);
+        all.entry(tag.id).and_modify(|are_several| *are_several = true).or_insert(false);
+        Self { in_doubt, tag: tag.id }
     }
 
     fn end<T>(self, outcome: &Result<T, Error>) {
         let is_known =
             outcome.as_ref().err().is_none_or(|error| error.kind() != ErrorKind::Indeterminate);
-        if is_known && !self.was_in_doubt {
-            unpoisoned(self.in_doubt).remove(&self.tag);
+        let mut all = unpoisoned(self.in_doubt);
+        if is_known && all.get(&self.tag) == Some(&false) {
+            all.remove(&self.tag);
         }
     }
 }
@@ -164,6 +167,7 @@ fn release(
         released.add(tag.id);
     } else if may_be_applied && released.contains(&tag.id) {
         step.reply = Release::Released;
+        step.is_news = true;
     } else if may_be_applied && !released.contains_all_after(earlier) {
         let message = "the reply to a write was lost, and the document does not show whether the lease was released";
         return Err(Error::new(ErrorKind::Indeterminate, message));
@@ -202,7 +206,7 @@ impl<S: CasStore> LockBackend for CasBackend<S> {
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
         let tag = Tag::of(&lease.id());
-        let is_in_doubt = unpoisoned(&self.0.in_doubt).contains(&tag.id);
+        let is_in_doubt = unpoisoned(&self.0.in_doubt).contains_key(&tag.id);
         let mut earlier = None;
         let release = |state: &mut State| release(state, &tag, is_in_doubt, &mut earlier);
         let released = self.step(lease.key(), Operation::Release, Start::Remembered, release).await;

@@ -82,9 +82,8 @@ impl StoreClock {
     }
 
     /// Applies a reading from the reply to a request that was `sent` and whose reply was
-    /// `received` at these local times. Returns whether the store's clock is ahead of the former
-    /// bounds.
-    pub(crate) fn read(&mut self, reading: Reading, sent: i64, received: i64) -> bool {
+    /// `received` at these local times.
+    pub(crate) fn read(&mut self, reading: Reading, sent: i64, received: i64) {
         self.last_read = Some(received);
         let (at_request, at_reply) = (self.bounds_at(sent), self.bounds_at(received));
         let is_behind =
@@ -92,12 +91,17 @@ impl StoreClock {
         if is_behind || at_reply.is_none_or(|(low, _)| low < reading.earliest) {
             self.low = Some((received, reading.earliest));
         }
-        let is_ahead =
-            at_reply.is_some_and(|(_, high)| high.saturating_add(self.skew) < reading.earliest);
+        let is_ahead = self.is_behind_of(reading, received);
         if is_ahead || at_request.is_none_or(|(_, high)| high > reading.latest) {
             self.high = Some((sent, reading.latest));
         }
-        is_ahead
+    }
+
+    /// Returns whether a reading in a reply that was `received` at this local time is later than
+    /// all times that the bounds permit.
+    pub(crate) fn is_behind_of(&self, reading: Reading, received: i64) -> bool {
+        self.bounds_at(received)
+            .is_some_and(|(_, high)| high.saturating_add(self.skew) < reading.earliest)
     }
 
     /// Returns whether the clock was read recently.

@@ -61,6 +61,18 @@ struct Known {
     observed: Observed,
 }
 
+/// A write without a reply.
+struct Unknown<T> {
+    write: u64,
+    /// The reply of the step if the write was applied.
+    reply: T,
+    /// The clock from which the step has computed an end.
+    clock: Option<StoreClock>,
+}
+
+/// The time of the store in a reply, and the local time when the reply was received.
+type Read = (Reading, i64);
+
 /// The turn of a step, or a wait for it.
 struct Turn<'a> {
     turns: &'a Turns,
@@ -122,23 +134,29 @@ impl<S: CasStore> Documents<S> {
         let turn = Turn::new(&self.turns, key).await;
         self.probed.get_or_try_init(|| self.probe()).await?;
         let mut remembered = (start == Start::Remembered).then(|| self.remembered(key)).flatten();
-        let mut unknown: Vec<(u64, T)> = Vec::new();
+        let mut unknown: Vec<Unknown<T>> = Vec::new();
         let mut was_written = false;
         for attempt in 0..MOST_ATTEMPTS {
             let is_remembered = remembered.is_some();
-            let (version, stored) = match remembered.take() {
-                Some(known) => known,
+            let (version, stored, read) = match remembered.take() {
+                Some((version, stored)) => (version, stored, None),
                 None => match self.load(key, start).await {
                     Ok(loaded) => loaded,
                     Err(error) if unknown.is_empty() && !was_written => return Err(error),
                     Err(error) => return Err(unknown_outcome(error)),
                 },
             };
-            let applied = unknown.iter().position(|(write, _)| stored.write == Some(*write));
+            let applied = unknown.iter().position(|one| stored.write == Some(one.write));
             if let Some(position) = applied {
-                return Ok(unknown.swap_remove(position).1);
+                let Unknown { reply, clock, .. } = unknown.swap_remove(position);
+                let is_early = clock.zip(read).is_some_and(|(clock, read)| is_early(clock, read));
+                if !is_early {
+                    return Ok(reply);
+                }
+                was_written = true;
             }
-            let mut state = self.state(key, stored);
+            let clock = *unpoisoned(&self.store_clock);
+            let mut state = self.state(key, stored, clock);
             state.may_be_applied = !unknown.is_empty() || was_written;
             let done = step(&mut state);
             if is_remembered && (done.is_err() || !state.is_changed() || state.needs_read) {
@@ -149,30 +167,28 @@ impl<S: CasStore> Documents<S> {
                 return Ok(reply);
             }
             let (write, sent) = (unique_number(), self.local());
-            let prolongs = state.prolongs();
+            let set_by = state.prolongs().then_some(clock);
             let stored = state.written(write);
             match self.store.write(key, &version, &stored.to_text(write)).await {
                 Ok(Written::Written { version, time }) => {
-                    let document = (version, stored);
-                    let is_ahead = self.remember(key, document.clone(), time, sent, Some(write));
-                    if !(is_ahead && prolongs) {
+                    let (document, read) = ((version, stored), (time, self.local()));
+                    self.remember(key, document.clone(), time, sent, Some(write));
+                    if !set_by.is_some_and(|clock| is_early(clock, read)) {
                         return Ok(reply);
                     }
-                    // The clock of the store was set, or this process was paused, so the end is too
-                    // early.
                     remembered = Some(document);
                     was_written = true;
                 }
                 Ok(Written::Conflict) => {
                     if self.facts.may_repeat {
-                        unknown.push((write, reply));
+                        unknown.push(Unknown { write, reply, clock: set_by });
                     }
                     sleep(pause(attempt)).await;
                 }
                 // The next read shows whether the write was applied. A pause would allow another
                 // client to replace the document.
                 Err(error) if error.kind() == ErrorKind::Indeterminate => {
-                    unknown.push((write, reply));
+                    unknown.push(Unknown { write, reply, clock: set_by });
                     if unknown.len() >= MOST_UNKNOWN {
                         return Err(error);
                     }
@@ -187,8 +203,8 @@ impl<S: CasStore> Documents<S> {
         Err(if unknown.is_empty() && !was_written { error } else { unknown_outcome(error) })
     }
 
-    fn state(&self, key: &LockKey, stored: Stored) -> State {
-        let (local, clock) = (self.local(), *unpoisoned(&self.store_clock));
+    fn state(&self, key: &LockKey, stored: Stored, clock: StoreClock) -> State {
+        let local = self.local();
         let store = clock.bounds_at(local).expect("each reply contains the time");
         let known = unpoisoned(&self.known);
         let observed = known.get(key).map(|known| &known.observed);
@@ -211,20 +227,27 @@ impl<S: CasStore> Documents<S> {
         ends.all(|end| latest < end).then_some(document)
     }
 
-    async fn load(&self, key: &LockKey, start: Start) -> Result<(Version, Stored), Error> {
+    /// Reads the document of a key. Also returns the time of the store, and the local time of the
+    /// reply.
+    async fn load(
+        &self,
+        key: &LockKey,
+        start: Start,
+    ) -> Result<(Version, Stored, Option<Read>), Error> {
         let sent = self.local();
         let Loaded { document, version, time } = self.store.load(key).await?;
+        let read = Some((time, self.local()));
         let stored = match document.as_deref().map(Stored::parse).transpose() {
             Ok(stored) => stored.unwrap_or_default(),
             // This document is not remembered, because other operations must not replace it.
             Err(_) if start == Start::Overwrite => {
                 unpoisoned(&self.store_clock).read(time, sent, self.local());
-                return Ok((version, Stored::unreadable()));
+                return Ok((version, Stored::unreadable(), read));
             }
             Err(error) => return Err(error),
         };
         self.remember(key, (version.clone(), stored.clone()), time, sent, None);
-        Ok((version, stored))
+        Ok((version, stored, read))
     }
 
     /// Returns whether a key is in use, without remembering its document. A document that this
@@ -234,11 +257,12 @@ impl<S: CasStore> Documents<S> {
         let Loaded { document, time, .. } = self.store.load(key).await?;
         unpoisoned(&self.store_clock).read(time, sent, self.local());
         let Some(stored) = document.as_deref().map(Stored::parse) else { return Ok(false) };
-        Ok(stored.map_or(true, |stored| !self.state(key, stored).entry().is_empty()))
+        let clock = *unpoisoned(&self.store_clock);
+        Ok(stored.map_or(true, |stored| !self.state(key, stored, clock).entry().is_empty()))
     }
 
     /// Remembers a document that was read, or written with the number `own`, by a request that was
-    /// `sent` at this time. Returns whether the store's clock is ahead of what was known.
+    /// `sent` at this time.
     fn remember(
         &self,
         key: &LockKey,
@@ -246,8 +270,8 @@ impl<S: CasStore> Documents<S> {
         time: Reading,
         sent: i64,
         own: Option<u64>,
-    ) -> bool {
-        let is_ahead = unpoisoned(&self.store_clock).read(time, sent, self.local());
+    ) {
+        unpoisoned(&self.store_clock).read(time, sent, self.local());
         let stored = &document.1;
         let timers = stored.timers.iter().map(|(tag, timer)| (*tag, timer.beat));
         let beats = timers.chain(stored.asked.map(|timer| (REQUEST, timer.beat)));
@@ -262,7 +286,6 @@ impl<S: CasStore> Documents<S> {
         };
         known.observed.see(beats, sent, own);
         known.document = Some(document);
-        is_ahead
     }
 
     /// Checks that the store compares the version before it writes.
@@ -317,6 +340,12 @@ impl Drop for Turn<'_> {
             turns.remove(self.key);
         }
     }
+}
+
+/// Returns whether an end that was computed from `clock` is too early according to a later reply.
+/// The clock of the store was set, or this process was paused.
+fn is_early(clock: StoreClock, (time, received): Read) -> bool {
+    clock.is_behind_of(time, received)
 }
 
 /// Returns a number that no other write has, even if this process is a copy of another one.

@@ -2,8 +2,9 @@
 //!
 //! A store implements [`CasStore`], which reads and writes one document per key. [`CasBackend`]
 //! adds the rest: mutexes, semaphores, read-write locks, queues, fencing tokens, elections,
-//! revocation, inspection and forced release. Each operation reads a document or remembers it,
-//! applies a step, and writes the document under the condition that its version has not changed.
+//! revocation, inspection and forced release. Each operation reads the document, or uses the one
+//! that it remembers, applies a step, and writes the document under the condition that its version
+//! has not changed.
 //!
 //! ```
 //! use std::collections::HashMap;
@@ -63,16 +64,16 @@
 //! end. The times of the clients' machines do not matter. If several servers with different clocks
 //! reply, [`Facts::skew`] limits their difference.
 //!
-//! A clock of the store must not be set forward by more than the skew while leases are in force. A
-//! client that has read a key for the last time before the holder renewed its lease still waits for
-//! 99 % of the TTL after this read. All other clients may consider the lease expired. If the clock
-//! is set back, leases expire later.
+//! A clock of the store must not be set forward by more than the skew while leases are in force.
+//! Otherwise, a client may consider a lease expired too early. A client that read the key before
+//! the last renewal waits until 99 % of the TTL after its last read without this renewal. If the
+//! clock is set back, leases expire later.
 //!
 //! # Waiting
 //!
 //! A store does not notify clients of changes, so a waiter polls at least once per second. Each
-//! attempt of a waiter writes the document, because its queue entry is renewed. Callers in one
-//! process notify each other.
+//! attempt of a waiter reads and writes the document, because its queue entry is renewed. Callers
+//! that share a [`CasBackend`] notify each other.
 //!
 //! # Documents
 //!

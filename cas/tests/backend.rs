@@ -30,6 +30,8 @@ struct Store {
     /// Whether writes wait, so that a test can drop them.
     holds_writes: Arc<AtomicBool>,
     ignores_conditions: bool,
+    /// Whether other requests run before the reply to a write.
+    yields: Arc<AtomicBool>,
     /// The claim that another process acquires after the next write, whose reply is lost.
     intruder: Arc<Mutex<Option<Claim>>>,
 }
@@ -44,6 +46,7 @@ impl Store {
             ahead: Arc::default(),
             holds_writes: Arc::default(),
             ignores_conditions: false,
+            yields: Arc::default(),
             intruder: Arc::default(),
         }
     }
@@ -86,6 +89,9 @@ impl CasStore for Store {
             false => expected.clone(),
         };
         let written = self.inner.write(key, &expected, document).await?;
+        if self.yields.load(Ordering::Relaxed) {
+            tokio::task::yield_now().await;
+        }
         let intruder = self.intruder.lock().unwrap().take();
         if let Some(claim) = intruder {
             let other = CasBackend::with_clock(self.inner.clone(), self.clock.clone());
@@ -315,4 +321,27 @@ async fn the_name_of_the_check_cannot_be_locked() {
     let error = scene.process().acquire(&scene.claim()).await.unwrap_err();
 
     assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+/// Only the first of two replies shows that the clock of the store is ahead of what both requests
+/// have assumed.
+#[tokio::test]
+async fn concurrent_renewals_after_a_pause_keep_their_leases_in_force() {
+    let scene = Scene::new();
+    let (process, stranger) = (scene.process(), scene.process());
+    let keys = ["one", "other"].map(|name| LockKey::new(name).unwrap());
+    let claims = keys.each_ref().map(|key| Claim::new(Lease::new(key, TTL)));
+    for claim in &claims {
+        assert!(is_granted(&process, claim).await);
+    }
+
+    scene.store.ahead.store(3_600, Ordering::Relaxed);
+    scene.store.yields.store(true, Ordering::Relaxed);
+    let [one, other] = &claims;
+    let renewed = tokio::join!(process.renew(one.lease()), process.renew(other.lease()));
+
+    assert_eq!((renewed.0.unwrap(), renewed.1.unwrap()), (Renewal::Renewed, Renewal::Renewed));
+    for key in &keys {
+        assert!(stranger.inspect(key).await.unwrap().is_held(), "{key}");
+    }
 }
