@@ -21,7 +21,7 @@ use crate::store::CasStore;
 const READS_AT_A_TIME: usize = 16;
 
 /// The holders at the first call of a step, which are the leases that the operation is about. If
-/// the document changes in the meantime, the step is applied again, and does not affect later
+/// the document changes in the meantime, the step is applied again, and does not end later
 /// leases.
 #[derive(Debug, Default)]
 struct Meant(Option<HashSet<Uuid>>);
