@@ -26,8 +26,9 @@ const TTL: Duration = Duration::from_millis(500);
 /// time.
 const LONG_TTL: Duration = Duration::from_secs(30);
 
-/// The longest polling interval of a waiter, plus 250 ms. A stop lasts much longer.
-const UNTIL_NOTICED: Duration = Duration::from_millis(1_250);
+/// Two of the longest polling intervals of a waiter, plus 500 ms, because the machine may be busy. A stop lasts until all
+/// keys are free.
+const UNTIL_NOTICED: Duration = Duration::from_millis(2_500);
 
 /// The process is stopped at this many random times. It has an open transaction for a large part of
 /// the time.
