@@ -48,7 +48,7 @@ impl Meant {
 }
 
 /// Ends leases, and replaces a document that this version cannot read. `is_overwritten` shows
-/// whether an earlier call has done so.
+/// whether an earlier call has replaced the document.
 fn force_release(
     state: &mut State,
     meant: &mut Meant,

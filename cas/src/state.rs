@@ -44,7 +44,7 @@ pub(crate) struct State {
     pub(crate) needs_read: bool,
     /// Whether to write the document even if the step has not changed it.
     pub(crate) must_write: bool,
-    /// The lease or queue entry whose end the step has set. The end may be the same as before.
+    /// The lease or queue entry whose end the step has set, even if the end has not changed.
     prolonged: Option<Uuid>,
 }
 

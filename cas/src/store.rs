@@ -80,8 +80,8 @@ pub trait CasStore: Debug + Send + Sync + 'static {
     /// [`LockBackend::disconnect`](leasehold_core::backend::LockBackend::disconnect) describes.
     fn disconnect(&self) {}
 
-    /// Closes the connections of this value. Later calls may fail. Other values that use the same
-    /// store must continue to work, also if they are clones.
+    /// Closes the connections of this value. Later calls may fail. Other clients of the store,
+    /// including clones of this value, must continue to work.
     async fn close(&self) {}
 }
 
