@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use leasehold_core::backend::entry::{Entry, QueueEntry};
+use leasehold_core::backend::entry::{Entry, QueueEntry, Tokens};
+use leasehold_core::backend::{Claim, Patience};
 use leasehold_core::{Error, ErrorKind};
 use serde_json::Error as JsonError;
 use uuid::Uuid;
@@ -85,6 +86,23 @@ impl Document {
             unknown: self.unknown.clone(),
         };
         serde_json::to_string(&stored).expect("all keys are strings")
+    }
+
+    /// Returns the claim as a store can grant or queue it. Spare tokens are not ahead of the time,
+    /// whose token is [`Tokens::at_least`], so that tokens remain in order even if commits are
+    /// lost. If the queue has [`MAX_QUEUE`](Self::MAX_QUEUE) entries, the claim is not queued, and
+    /// its caller polls.
+    ///
+    /// See the example of [the crate](crate).
+    #[must_use]
+    pub fn limited(&self, name: &Tag, claim: &Claim, tokens: Tokens) -> Claim {
+        let Entry { queue, last_token, .. } = &self.entry;
+        let free = tokens.at_least.saturating_sub(last_token.max(&tokens.above) + 1);
+        let spare = claim.spare_tokens().min(u32::try_from(free).unwrap_or(u32::MAX));
+        let is_full =
+            queue.len() >= Self::MAX_QUEUE && !queue.iter().any(|waiter| waiter.name == *name);
+        let patience = if is_full { Patience::Leaves } else { claim.patience() };
+        claim.clone().with_spare_tokens(spare).with_patience(patience)
     }
 
     /// Returns the number of the socket that wakes the process of a queue entry.

@@ -45,8 +45,9 @@
 //!
 //! let lease = Lease::new(&LockKey::new("job")?, Duration::from_secs(10));
 //! let claim = Claim::new(lease.clone());
-//! let mut document = Document::default();
-//! document.entry.acquire(Tag::of(&lease.id()), &claim, Tokens::default(), 0)?;
+//! let (mut document, name) = (Document::default(), Tag::of(&lease.id()));
+//! let claim = document.limited(&name, &claim, Tokens::default());
+//! document.entry.acquire(name, &claim, Tokens::default(), 0)?;
 //!
 //! let text = document.to_text();
 //! assert!(text.starts_with(r#"{"v":1,"holders":[{"tag":""#));

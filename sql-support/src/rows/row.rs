@@ -1,7 +1,7 @@
 //! The row of a key, and the entry that it contains.
 
 use leasehold_core::backend::entry::{Entry, Holding, StoreTime as _, Tokens};
-use leasehold_core::backend::{Claim, Mode, Patience, Vote};
+use leasehold_core::backend::{Claim, Mode, Vote};
 use leasehold_core::{Description, Error, ErrorKind, LockKey};
 use leasehold_entry::{Document, Tag};
 use uuid::Uuid;
@@ -233,17 +233,9 @@ impl State {
         self.handed_over = name.map(|name| name.id).or(self.handed_over);
     }
 
-    /// Returns the claim as the entry can grant or queue it. Spare tokens are never ahead of the
-    /// time, so that tokens remain in order even if commits are lost. If the queue is full, the
-    /// caller polls.
+    /// Returns the claim as the entry can grant or queue it.
     pub(crate) fn limited(&self, name: &Tag, claim: &Claim, tokens: Tokens) -> Claim {
-        let Entry { queue, last_token, .. } = &self.document.entry;
-        let free = tokens.at_least.saturating_sub(last_token.max(&tokens.above) + 1);
-        let spare = claim.spare_tokens().min(u32::try_from(free).unwrap_or(u32::MAX));
-        let is_full =
-            queue.len() >= Document::MAX_QUEUE && !queue.iter().any(|waiter| waiter.name == *name);
-        let patience = if is_full { Patience::Leaves } else { claim.patience() };
-        claim.clone().with_spare_tokens(spare).with_patience(patience)
+        self.document.limited(name, claim, tokens)
     }
 
     /// Returns the row to write, or `None` if the step has not changed the entry. The row has a
@@ -394,7 +386,7 @@ fn unreadable() -> Error {
 mod tests {
     use std::time::Duration;
 
-    use leasehold_core::backend::{Attempt, Lease, Release};
+    use leasehold_core::backend::{Attempt, Lease, Patience, Release};
 
     use super::*;
 
