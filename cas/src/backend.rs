@@ -1,6 +1,7 @@
 //! The backend on top of a store.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
@@ -32,36 +33,39 @@ struct Inner<S> {
     watches: KeyWatches,
     /// The watches of the holders of this process.
     lease_watches: KeyWatches,
-    in_doubt: InDoubt,
+    unanswered: Unanswered,
 }
 
-/// The leases for which the store may still apply a write of this process, because a caller has
-/// left or a reply was lost. A release of such a lease writes in any case. The version then
-/// changes, which prevents the late write.
-///
-/// The value is true if several requests of a lease have overlapped. Only a release then ends the
-/// doubt.
-type InDoubt = Mutex<HashMap<Uuid, bool>>;
+/// The number of acquisitions and renewals of each lease whose outcome is not known, because they
+/// are running, their callers have left, or their replies were lost. The store may still apply
+/// their writes. A release of such a lease writes in any case. The version then changes, which
+/// prevents the late writes.
+type Unanswered = Mutex<HashMap<Uuid, usize>>;
 
-/// Marks a lease as in doubt while a request runs, and afterwards unless the outcome is known.
-struct Doubt<'a> {
-    in_doubt: &'a InDoubt,
+/// An acquisition or a renewal. If this value is dropped without an outcome, the request remains
+/// unanswered.
+struct Request<'a> {
+    unanswered: &'a Unanswered,
     tag: Uuid,
 }
 
-impl<'a> Doubt<'a> {
-    fn begin(in_doubt: &'a InDoubt, tag: &Tag) -> Self {
-        let mut all = unpoisoned(in_doubt);
-        all.entry(tag.id).and_modify(|are_several| *are_several = true).or_insert(false);
-        Self { in_doubt, tag: tag.id }
+impl<'a> Request<'a> {
+    fn begin(unanswered: &'a Unanswered, tag: &Tag) -> Self {
+        *unpoisoned(unanswered).entry(tag.id).or_default() += 1;
+        Self { unanswered, tag: tag.id }
     }
 
     fn end<T>(self, outcome: &Result<T, Error>) {
-        let is_known =
-            outcome.as_ref().err().is_none_or(|error| error.kind() != ErrorKind::Indeterminate);
-        let mut all = unpoisoned(self.in_doubt);
-        if is_known && all.get(&self.tag) == Some(&false) {
-            all.remove(&self.tag);
+        if outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Indeterminate) {
+            return;
+        }
+        let mut all = unpoisoned(self.unanswered);
+        // A release may have removed the entry.
+        if let Entry::Occupied(mut count) = all.entry(self.tag) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
         }
     }
 }
@@ -82,7 +86,7 @@ impl<S: CasStore> CasBackend<S> {
             documents: Documents::new(store, Arc::new(clock)),
             watches: KeyWatches::default(),
             lease_watches: KeyWatches::default(),
-            in_doubt: InDoubt::default(),
+            unanswered: Unanswered::default(),
         }))
     }
 
@@ -149,15 +153,15 @@ fn renew(state: &mut State, tag: &Tag, lease: &Lease) -> Step<Renewal> {
     renewed
 }
 
-/// Releases a lease. `is_in_doubt` shows whether the store may still apply a write for this lease.
-/// `earlier` contains the released leases at the first call.
+/// Releases a lease. `is_unanswered` shows whether the store may still apply a write for this
+/// lease. `earlier` contains the released leases at the first call.
 fn release(
     state: &mut State,
     tag: &Tag,
-    is_in_doubt: bool,
+    is_unanswered: bool,
     earlier: &mut Option<Released>,
 ) -> Result<Step<Release>, Error> {
-    state.must_write |= is_in_doubt;
+    state.must_write |= is_unanswered;
     let now = state.now();
     let mut step = state.entry().release(tag, now);
     let may_be_applied = state.may_be_applied;
@@ -188,30 +192,30 @@ impl<S: CasStore> LockBackend for CasBackend<S> {
 
     async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
         let tag = Tag::of(&claim.id());
-        let doubt = Doubt::begin(&self.0.in_doubt, &tag);
+        let request = Request::begin(&self.0.unanswered, &tag);
         let acquire = |state: &mut State| acquire(state, tag, claim);
         let acquired = self.step(claim.key(), Operation::Acquire, Start::Remembered, acquire).await;
-        doubt.end(&acquired);
+        request.end(&acquired);
         acquired
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
         let tag = Tag::of(&lease.id());
-        let doubt = Doubt::begin(&self.0.in_doubt, &tag);
+        let request = Request::begin(&self.0.unanswered, &tag);
         let renew = |state: &mut State| Ok(renew(state, &tag, lease));
         let renewed = self.step(lease.key(), Operation::Renew, Start::Remembered, renew).await;
-        doubt.end(&renewed);
+        request.end(&renewed);
         renewed
     }
 
     async fn release(&self, lease: &Lease) -> Result<Release, Error> {
         let tag = Tag::of(&lease.id());
-        let is_in_doubt = unpoisoned(&self.0.in_doubt).contains_key(&tag.id);
+        let is_unanswered = unpoisoned(&self.0.unanswered).contains_key(&tag.id);
         let mut earlier = None;
-        let release = |state: &mut State| release(state, &tag, is_in_doubt, &mut earlier);
+        let release = |state: &mut State| release(state, &tag, is_unanswered, &mut earlier);
         let released = self.step(lease.key(), Operation::Release, Start::Remembered, release).await;
         if released.is_ok() {
-            unpoisoned(&self.0.in_doubt).remove(&tag.id);
+            unpoisoned(&self.0.unanswered).remove(&tag.id);
         }
         released
     }

@@ -37,9 +37,8 @@ impl Reading {
 
     /// Reads a clock of Leasehold, such as the
     /// [`ManualClock`](leasehold_core::clock::ManualClock) of a test.
-    pub fn of(clock: &impl Clock) -> Self {
-        let since = clock.now().since(Instant::from_zero(Duration::ZERO));
-        Self::exact(since.as_micros().try_into().unwrap_or(i64::MAX))
+    pub fn of(clock: &dyn Clock) -> Self {
+        Self::exact(micros(clock))
     }
 
     /// Returns the reading of a clock that shows whole seconds.
@@ -49,16 +48,22 @@ impl Reading {
     }
 }
 
+/// Returns the microseconds since the clock's zero.
+pub(crate) fn micros(clock: &dyn Clock) -> i64 {
+    let since = clock.now().since(Instant::from_zero(Duration::ZERO));
+    since.as_micros().try_into().unwrap_or(i64::MAX)
+}
+
 /// The rates of two clocks differ by at most 1 / `RATE`, which is half of the drift that the core
 /// subtracts from the validity of a lease.
-const RATE: i64 = 200;
+const RATE: u32 = 200;
 
 /// How long after a reading the bounds are close enough to write an end without another reading.
 /// With a TTL of up to 90 s, renewals do not read.
 const FRESH: Duration = Duration::from_secs(30);
 
 /// By how much an end may be too late because of the age of a reading.
-pub(crate) const INEXACTNESS: Duration = Duration::from_millis(150);
+pub(crate) const INEXACTNESS: Duration = FRESH.checked_div(RATE).expect("it is not zero");
 
 /// The bounds of the store's clock. All times are in microseconds. Local times are on the clock of
 /// this process.
@@ -122,7 +127,8 @@ impl StoreClock {
 
 /// Returns by how much two clocks can differ after this time.
 fn drift(elapsed: i64) -> i64 {
-    elapsed.abs() / RATE + i64::from(elapsed % RATE != 0)
+    let rate = i64::from(RATE);
+    elapsed.abs() / rate + i64::from(elapsed % rate != 0)
 }
 
 #[cfg(test)]

@@ -87,9 +87,13 @@ mod backend;
 mod clock;
 mod documents;
 mod observed;
+mod pause;
+mod probe;
 mod state;
 mod store;
 mod stored;
+mod turns;
+mod unknown;
 
 pub use backend::CasBackend;
 pub use clock::Reading;

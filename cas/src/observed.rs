@@ -8,41 +8,41 @@ use uuid::Uuid;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observed {
     /// When the last request was sent whose reply showed the document.
-    looked: Option<i64>,
+    last_read: Option<i64>,
     seen: HashMap<Uuid, Seen>,
 }
 
 /// The first observation of a renewal.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Seen {
-    beat: u64,
+    /// The number of the write that made the renewal.
+    write: u64,
     /// The renewal was made after this time, because an earlier read did not show it.
     after: Option<i64>,
 }
 
 impl Observed {
-    /// Records the current renewals, which are given by lease and number, from the reply to a
-    /// request that was `sent` at this time. The request has made the renewals with the number
-    /// `own`.
+    /// Records the current renewals, which are given by lease and write, from the reply to a
+    /// request that was `sent` at this time. `own` is the number of the request, if it is a write.
     pub(crate) fn see(
         &mut self,
-        beats: impl Iterator<Item = (Uuid, u64)>,
+        writes: impl Iterator<Item = (Uuid, u64)>,
         sent: i64,
         own: Option<u64>,
     ) {
-        let looked = self.looked;
-        let seen = beats.map(|(tag, beat)| match self.seen.get(&tag) {
-            Some(seen) if seen.beat == beat => (tag, *seen),
-            _ if own == Some(beat) => (tag, Seen { beat, after: Some(sent) }),
-            _ => (tag, Seen { beat, after: looked }),
+        let last_read = self.last_read;
+        let seen = writes.map(|(tag, write)| match self.seen.get(&tag) {
+            Some(seen) if seen.write == write => (tag, *seen),
+            _ if own == Some(write) => (tag, Seen { write, after: Some(sent) }),
+            _ => (tag, Seen { write, after: last_read }),
         });
         self.seen = seen.collect();
-        self.looked = Some(sent);
+        self.last_read = Some(sent);
     }
 
     /// Returns a time before the renewal, if this process knows one.
-    pub(crate) fn not_before(&self, tag: &Uuid, beat: u64) -> Option<i64> {
-        self.seen.get(tag).filter(|seen| seen.beat == beat)?.after
+    pub(crate) fn not_before(&self, tag: &Uuid, write: u64) -> Option<i64> {
+        self.seen.get(tag).filter(|seen| seen.write == write)?.after
     }
 }
 

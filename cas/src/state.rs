@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
+use leasehold_core::backend::Claim;
 use leasehold_core::backend::entry::{Entry, Tokens};
-use leasehold_core::backend::{Claim, Patience};
-use leasehold_entry::{Document, Tag};
+use leasehold_entry::Tag;
 use uuid::Uuid;
 
 use crate::observed::Observed;
@@ -67,7 +67,7 @@ impl Now {
         let by_store = end.saturating_sub(self.store.0);
         // Another program has written this end.
         let Some(timer) = timer else { return by_store };
-        let by_observer = observed.not_before(tag, timer.beat).map_or(0, |after| {
+        let by_observer = observed.not_before(tag, timer.write).map_or(0, |after| {
             let valid_until = after.saturating_add(timer.lasts / 100 * VALIDITY);
             valid_until.saturating_sub(self.local)
         });
@@ -125,16 +125,9 @@ impl State {
         Tokens { above: 0, at_least: self.at.store.0.try_into().unwrap_or_default() }
     }
 
-    /// Returns the claim as the entry can grant or queue it. Spare tokens are never ahead of the
-    /// time. If the queue is full, the caller polls.
+    /// Returns the claim as the entry can grant or queue it.
     pub(crate) fn limited(&self, tag: &Tag, claim: &Claim) -> Claim {
-        let Entry { queue, last_token, .. } = &self.stored.document.entry;
-        let free = self.tokens().at_least.saturating_sub(last_token + 1);
-        let spare = claim.spare_tokens().min(u32::try_from(free).unwrap_or(u32::MAX));
-        let is_full =
-            queue.len() >= Document::MAX_QUEUE && !queue.iter().any(|waiter| waiter.name == *tag);
-        let patience = if is_full { Patience::Leaves } else { claim.patience() };
-        claim.clone().with_spare_tokens(spare).with_patience(patience)
+        self.stored.document.limited(tag, claim, self.tokens())
     }
 
     /// Records that the step has granted, renewed or queued this lease.
@@ -171,7 +164,7 @@ impl State {
         let mut write_end = |tag: Uuid, end: &mut i64| {
             let is_kept = old(&tag) == Some(*end) && prolonged != Some(tag);
             let kept = ends.get(&tag).filter(|_| is_kept);
-            let timer = Timer { beat: write, lasts: end.saturating_sub(now) };
+            let timer = Timer { write, lasts: end.saturating_sub(now) };
             let (stored_end, timer) = kept.copied().unwrap_or((*end, Some(timer)));
             *end = stored_end;
             timers.extend(timer.map(|timer| (tag, timer)));

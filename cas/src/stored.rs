@@ -32,7 +32,7 @@ const MOST_RELEASED: usize = 8;
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Timer {
     /// The number of the write. Each renewal has a different number.
-    pub(crate) beat: u64,
+    pub(crate) write: u64,
     /// The time from the write to the end, in microseconds.
     pub(crate) lasts: i64,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Released(VecDeque<Uuid>);
 /// The contents of a document.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stored {
-    /// `None` if there is no document.
+    /// The number of the write. Only a document that does not exist yet has none.
     pub(crate) write: Option<u64>,
     pub(crate) document: Document,
     pub(crate) timers: HashMap<Uuid, Timer>,
@@ -128,6 +128,12 @@ impl Stored {
         Self { is_unreadable: true, ..Self::default() }
     }
 
+    /// Returns a number that no other write has, even if a copy of this process is running.
+    pub(crate) fn unique_number() -> u64 {
+        let (high, low) = Uuid::new_v4().as_u64_pair();
+        high ^ low
+    }
+
     /// Returns the text of the document with this number.
     pub(crate) fn to_text(&self, write: u64) -> String {
         let entry = serde_json::from_str(&self.document.to_text()).expect("it is JSON");
@@ -158,7 +164,7 @@ mod tests {
     fn a_document_is_read_as_it_was_written() {
         let mut stored = Stored::default();
         stored.document.entry.last_token = 9;
-        stored.timers.insert(Uuid::from_u128(1), Timer { beat: u64::MAX, lasts: 8_000_000 });
+        stored.timers.insert(Uuid::from_u128(1), Timer { write: u64::MAX, lasts: 8_000_000 });
         stored.released.add(Uuid::from_u128(2));
 
         let text = stored.to_text(7);

@@ -30,6 +30,8 @@ struct Store {
     /// Whether writes wait, so that a test can drop them.
     holds_writes: Arc<AtomicBool>,
     ignores_conditions: bool,
+    /// Whether the next write is delayed for a whole TTL, and has no reply.
+    delays_a_write: Arc<AtomicBool>,
     /// Whether other requests run before the reply to a write.
     yields: Arc<AtomicBool>,
     /// The claim that another process acquires after the next write, whose reply is lost.
@@ -46,6 +48,7 @@ impl Store {
             ahead: Arc::default(),
             holds_writes: Arc::default(),
             ignores_conditions: false,
+            delays_a_write: Arc::default(),
             yields: Arc::default(),
             intruder: Arc::default(),
         }
@@ -81,6 +84,10 @@ impl CasStore for Store {
         document: &str,
     ) -> Result<Written, Error> {
         self.writes.fetch_add(1, Ordering::Relaxed);
+        if self.delays_a_write.swap(false, Ordering::Relaxed) {
+            self.clock.advance(TTL);
+            return Err(Error::new(ErrorKind::Indeterminate, "the reply was lost"));
+        }
         if self.holds_writes.load(Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }
@@ -214,6 +221,21 @@ async fn the_write_of_a_dropped_acquisition_is_not_applied_after_the_release() {
     assert_eq!(process.release(claim.lease()).await.unwrap(), Release::NotHeld);
     let late = scene.store.inner.write(&scene.key, &before, "{}").await.unwrap();
     assert!(matches!(late, Written::Conflict), "the late write grants nothing");
+}
+
+/// The renewal finds that the lease has expired, but its first write may still arrive.
+#[tokio::test]
+async fn the_write_of_a_renewal_is_not_applied_after_its_outcome_is_known() {
+    let scene = Scene::new();
+    let (process, claim) = (scene.process(), scene.claim());
+    assert!(is_granted(&process, &claim).await);
+    let before = scene.store.inner.load(&scene.key).await.unwrap().version;
+
+    scene.store.delays_a_write.store(true, Ordering::Relaxed);
+    assert_eq!(process.renew(claim.lease()).await.unwrap(), Renewal::Vanished);
+
+    let late = scene.store.inner.write(&scene.key, &before, "{}").await.unwrap();
+    assert!(matches!(late, Written::Conflict), "the late write renews nothing");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use leasehold_cas::{CasStore, Facts, Loaded, Reading, Version, Written};
 use leasehold_core::backend::KeyPage;
-use leasehold_core::clock::{Clock, Instant};
+use leasehold_core::clock::Clock;
 use leasehold_core::{Error, ErrorKind, LockKey};
 
 /// The number of keys on a page.
@@ -48,10 +48,8 @@ impl MemoryStore {
     }
 
     fn time(&self) -> Reading {
-        let elapsed = self.clock.now().since(Instant::from_zero(Duration::ZERO));
-        let micros = i64::try_from(elapsed.as_micros()).expect("tests are short");
         // The clock of the store differs from the clock of the clients.
-        let now = 1_700_000_000_000_000 + micros;
+        let now = 1_700_000_000_000_000 + Reading::of(&*self.clock).earliest;
         if self.options.is_coarse { Reading::seconds(now / 1_000_000) } else { Reading::exact(now) }
     }
 
