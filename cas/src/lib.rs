@@ -1,10 +1,10 @@
 //! All lock types of Leasehold on any store with a conditional write.
 //!
-//! A store implements [`CasStore`], which reads and writes one document per key. [`CasBackend`]
-//! adds the rest: mutexes, semaphores, read-write locks, queues, fencing tokens, elections,
-//! revocation, inspection and forced release. Each operation reads the document, or uses the one
-//! that it remembers, applies a step, and writes the document under the condition that its version
-//! has not changed.
+//! A store implements [`CasStore`], which reads and writes one document per key. On this basis,
+//! [`CasBackend`] provides mutexes, semaphores, read-write locks, queues, fencing tokens,
+//! elections, revocation, inspection and forced release. Each operation reads the document or
+//! remembers its last version, applies a step, and writes the document if its version has not
+//! changed.
 //!
 //! ```
 //! use std::collections::HashMap;

@@ -22,8 +22,9 @@ use crate::clock::Reading;
 /// - **Atomic conditional writes.** [`write`](Self::write) compares the version and replaces the
 ///   document in one atomic step. The backend checks this before its first request, because some
 ///   stores accept the condition and ignore it.
-/// - **A clock.** Each reply contains the time of the store. A client decides by this time whether
-///   a lease of another client has expired. See [`Reading`] for stores without a time of their own.
+/// - **A clock.** Each reply contains the time of the store, by which a client decides whether the
+///   lease of another client has expired. A store in a file reads the [clock of its
+///   machine](Reading::of_this_machine).
 /// - **Documents remain.** The store must not delete documents on its own, because a document
 ///   contains the last token of its key.
 /// - **Bounded time.** Each call returns within a bounded time.
@@ -145,7 +146,7 @@ impl Facts {
 /// example.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Version {
-    /// There is no document.
+    /// The document does not exist.
     Absent,
     /// A number, such as a revision.
     Number(u64),
@@ -156,7 +157,7 @@ pub enum Version {
 /// The reply to a read. The crate's documentation has an example.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// The document, or `None` if there is none.
+    /// The document, if it exists.
     pub document: Option<String>,
     /// The version of the document.
     pub version: Version,

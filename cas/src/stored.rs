@@ -21,7 +21,7 @@ use uuid::Uuid;
 /// The version of the format. Documents with a different version are not read.
 const LAYOUT: u32 = 1;
 
-/// The largest token in a document, after which there are enough larger ones.
+/// The largest token that a document may contain. Larger tokens could overflow.
 const LARGEST_TOKEN: u64 = i64::MAX.unsigned_abs();
 
 /// The number of released leases in a document. A client whose reply to a release was lost finds
@@ -44,7 +44,7 @@ pub(crate) struct Released(VecDeque<Uuid>);
 /// The contents of a document.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stored {
-    /// The number of the write. Only a document that does not exist yet has none.
+    /// The number of the write, if the document exists.
     pub(crate) write: Option<u64>,
     pub(crate) document: Document,
     pub(crate) timers: HashMap<Uuid, Timer>,

@@ -73,8 +73,8 @@ pub trait Harness: Send + Sync + Sized + 'static {
     /// Starts a store, or finds a running store.
     async fn start() -> Self;
 
-    /// Creates a new client of the store with separate connections. The suite closes clients, and the
-    /// other clients must then continue to work.
+    /// Creates a new client of the store with separate connections. After the suite has closed a
+    /// client, all remaining clients must work.
     async fn connect(&self) -> Self::Backend;
 
     /// Creates a backend for cases that use the backend directly. These cases do not retry, so this

@@ -58,7 +58,7 @@ pub async fn overtake<D: Target>(
     (before, after)
 }
 
-/// Purges the keys after `~`, of which there are none.
+/// Raises the minimum token by a purge of the keys after `~`. No key is larger than `~`.
 async fn raise_min_token<D: Target>(url: String, ahead: i64) {
     let purged = D::table(false, false).purge(&*pool::<D>(&url, None), "~", -ahead).await;
     purged.expect("the minimum token can be raised");

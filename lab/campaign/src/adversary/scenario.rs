@@ -1,8 +1,8 @@
-//! What the callers do.
+//! The scenarios of an attack.
 
 use super::book::Report;
 
-/// What the callers do in an attack.
+/// The work of the callers in an attack.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Scenario {
     /// Leases are always released. The clock jumps, and rows are deleted.
