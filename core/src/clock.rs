@@ -34,6 +34,9 @@ impl Instant {
     /// An instant so far in the future that it is never reached.
     pub const FAR_FUTURE: Self = Self { nanos: u64::MAX };
 
+    /// The earliest instant.
+    pub(crate) const ZERO: Self = Self { nanos: 0 };
+
     /// Creates the instant that is `elapsed` after the clock's zero.
     pub const fn from_zero(elapsed: Duration) -> Self {
         Self { nanos: nanos(elapsed) }

@@ -172,7 +172,8 @@ mod tests {
     use crate::clock::TokioClock;
     use crate::contract::backend::Lease;
     use crate::contract::key::LockKey;
-    use crate::engine::reaper::{Debt, Unwanted};
+    use crate::engine::hold::Hold;
+    use crate::engine::reaper::PendingRelease;
     use crate::observe::{Events, Observer, ReleaseFailed, Settings};
 
     #[tokio::test(start_paused = true)]
@@ -183,7 +184,7 @@ mod tests {
         let events = Events::new("memory", settings);
         let reaper = Arc::new(Reaper::new(Arc::new(TokioClock::new()), events));
         let lease = Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(3_600));
-        Debt::new(Unwanted::new(lease), &reaper).incur();
+        PendingRelease::new(Hold::of(lease, None), &reaper).arm();
         lives.send(reaper).unwrap();
         drop(lives);
 

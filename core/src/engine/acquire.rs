@@ -10,13 +10,10 @@
 //! attempt is granted the same lease. If the call ends before a grant arrives, the reaper releases
 //! every lease that the store may have granted.
 
-mod pending;
-
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
-pub(crate) use self::pending::PendingLease;
 use crate::clock::{self, Clock, Instant};
 use crate::contract::backend::{
     Attempt, AttemptAll, Claim, Contention, Grant, KeyWatch, LockBackend, Operation, Patience,
@@ -29,7 +26,7 @@ use crate::engine::deadline;
 use crate::engine::few::Few;
 use crate::engine::hold::Hold;
 use crate::engine::queue::Asker;
-use crate::engine::reaper::Reaper;
+use crate::engine::reaper::{PendingRelease, Reaper};
 use crate::engine::tries::Tries;
 use crate::engine::upkeep::Upkeep;
 use crate::engine::wait::Wait;
@@ -59,9 +56,9 @@ const EXPIRY_MARGIN: Duration = Duration::from_millis(2);
 /// The result of an acquisition.
 #[derive(Debug)]
 pub(crate) enum Acquired {
-    /// All leases were granted. The caller [takes](PendingLease::take) each lease from its
-    /// `PendingLease`.
-    Granted,
+    /// All leases were granted, and their records contain the grants. `answered_at` is the time
+    /// when the reply arrived.
+    Granted { answered_at: Instant },
     /// Another client holds a key. For a single key, this also means that the wait or the attempts
     /// are used up.
     Held(Busy),
@@ -87,7 +84,7 @@ pub(crate) enum Acquired {
 pub(crate) fn acquire<'a>(
     upkeep: &'a Upkeep,
     claims: &'a [Claim],
-    (pending, askers): (&'a mut [PendingLease<'_, '_>], &'a [Asker<Hold>]),
+    (pending, askers): (&'a mut [PendingRelease<'_>], &'a [Asker<Hold>]),
     wait: Wait,
     tries: &'a mut Tries,
     options: &LockOptions,
@@ -119,18 +116,18 @@ pub(crate) fn acquire<'a>(
         outage_pauses: Retry::default().pauses(),
         spaced: started,
         outage_wait: options.outage_wait,
-        lock_delay: options.lock_delay,
         min_validity: options.min_validity,
         answered_at: started,
     };
     acquisition.run(started)
 }
 
-struct Acquisition<'a, 'r, 'b> {
+struct Acquisition<'a, 'r> {
     backend: &'a dyn LockBackend,
     reaper: &'a Reaper,
     claims: &'a [Claim],
-    pending: &'a mut [PendingLease<'r, 'b>],
+    /// One pending release per claim, which contains the record of the claim's lease.
+    pending: &'a mut [PendingRelease<'r>],
     /// The callers that share the store's replies.
     askers: &'a [Asker<Hold>],
     clock: &'a dyn Clock,
@@ -161,7 +158,6 @@ struct Acquisition<'a, 'r, 'b> {
     /// This value limits the rate of attempts.
     spaced: Instant,
     outage_wait: Duration,
-    lock_delay: Duration,
     /// The minimum remaining validity of a grant. A grant that would leave less time is rejected.
     min_validity: Duration,
     /// When the store last replied or this caller arrived, whichever was later.
@@ -170,7 +166,9 @@ struct Acquisition<'a, 'r, 'b> {
 
 /// The result of one attempt.
 enum Attempted {
-    Granted,
+    Granted {
+        answered_at: Instant,
+    },
     Refused(Refusal),
     Failed(Error),
     /// The caller's wait ended before the reply arrived.
@@ -192,12 +190,12 @@ struct Refusal {
     retry_after: Option<Duration>,
 }
 
-impl Acquisition<'_, '_, '_> {
+impl Acquisition<'_, '_> {
     async fn run(mut self, started: Instant) -> Result<Acquired, Error> {
         let mut now = started;
         loop {
             let refusal = match self.attempt(now).await {
-                Attempted::Granted => return Ok(Acquired::Granted),
+                Attempted::Granted { answered_at } => return Ok(Acquired::Granted { answered_at }),
                 Attempted::Failed(error) if !error.is_retryable() => return Err(error),
                 Attempted::Failed(error) => Err(error),
                 Attempted::Refused(Refusal { held, .. }) if self.claims.len() > 1 => {
@@ -236,7 +234,7 @@ impl Acquisition<'_, '_, '_> {
     fn skip_news(&mut self) {
         self.watch.skip();
         if !self.is_unanswered {
-            self.pending.iter_mut().for_each(PendingLease::skip_news);
+            self.pending.iter().for_each(|lease| lease.hold().skip_news());
         }
     }
 
@@ -261,9 +259,10 @@ impl Acquisition<'_, '_, '_> {
     /// reaper completes it.
     async fn leave(self, held: Busy) -> Acquired {
         if self.doubt {
-            let give_up = self.clock.now() + LEAVING;
+            let (now, backend, clock) = (self.clock.now(), self.backend, self.clock);
             let pending = self.pending.iter_mut();
-            join_all(pending.map(|lease| lease.leave(self.backend, self.clock, give_up))).await;
+            // The store usually has neither a lease nor a queue entry, so any error can be ignored.
+            join_all(pending.map(|lease| lease.send(backend, clock, now, now + LEAVING))).await;
         }
         Acquired::Held(held.later(self.clock.now().since(self.answered_at)))
     }
@@ -272,7 +271,10 @@ impl Acquisition<'_, '_, '_> {
     /// earlier attempt was granted but its reply was lost.
     async fn attempt(&mut self, sent_at: Instant) -> Attempted {
         self.spaced = self.spaced.max(sent_at) + LOOK_SPACING;
-        self.pending.iter_mut().for_each(PendingLease::incur);
+        for lease in &mut *self.pending {
+            lease.hold().requested();
+            lease.arm();
+        }
         if self.reaper.is_awaited() {
             self.settle_unless_in_doubt();
             return Attempted::Failed(Error::closed());
@@ -288,7 +290,7 @@ impl Acquisition<'_, '_, '_> {
         }
         let error = match reply {
             Some(Ok(Answer::Granted(grants))) => match self.granted(&grants, sent_at, now) {
-                true => return Attempted::Granted,
+                true => return Attempted::Granted { answered_at: now },
                 false => indeterminate("the reply that granted the lease arrived too late"),
             },
             Some(Ok(Answer::Held(key, contention))) => {
@@ -332,7 +334,7 @@ impl Acquisition<'_, '_, '_> {
     /// Returns when to stop waiting for the reply: at the end of the caller's wait, or earlier if a
     /// grant would no longer be useful.
     fn attempt_end(&self, sent_at: Instant) -> Instant {
-        let ends = self.pending.iter().map(|lease| lease.deadline(None, sent_at, self.lock_delay));
+        let ends = self.pending.iter().map(|lease| lease.hold().deadline_after(None, sent_at));
         let of_use = ends.min().unwrap_or(sent_at) - self.min_validity;
         let is_known = self.refused.is_some();
         of_use.min(if is_known { self.wait.end() } else { self.wait.reply_end() })
@@ -341,23 +343,25 @@ impl Acquisition<'_, '_, '_> {
     /// Records the grants. Returns `false` if too little time remains for any grant.
     fn granted(&mut self, grants: &Few<Grant>, sent_at: Instant, now: Instant) -> bool {
         let sent_at = if flaw!("grant-deadline-from-reply") { now } else { sent_at };
-        let (lock_delay, is_unanswered) = (self.lock_delay, self.is_unanswered);
         let needed = now + self.min_validity;
-        let in_time = |(lease, grant): (&PendingLease<'_, '_>, &Grant)| {
-            needed < lease.deadline(Some(grant), sent_at, lock_delay)
+        let in_time = |(lease, grant): (&PendingRelease<'_>, &Grant)| {
+            needed < lease.hold().deadline_after(Some(grant), sent_at)
         };
         if !self.pending.iter().zip(grants.as_slice()).all(in_time) {
             return false;
         }
-        for (lease, grant) in self.pending.iter_mut().zip(grants.as_slice()) {
-            lease.granted(grant.clone(), [sent_at, now], lock_delay, is_unanswered);
+        for (lease, grant) in self.pending.iter().zip(grants.as_slice()) {
+            lease.hold().granted(grant, sent_at, self.is_unanswered);
         }
         true
     }
 
     fn settle_unless_in_doubt(&mut self) {
         if !self.doubt {
-            self.pending.iter_mut().for_each(PendingLease::forgive);
+            for lease in &mut *self.pending {
+                lease.hold().not_in_store();
+                lease.disarm();
+            }
         }
     }
 

@@ -1,5 +1,5 @@
-//! A lease as this process sees it, with its state (held, unconfirmed or lost) and the number of
-//! guards that share it.
+//! The record of a lease, from the first request for the lease until its release: what the guards
+//! of the lease see, and what the store may have.
 
 mod alarm;
 mod renewing;
@@ -11,7 +11,7 @@ pub(crate) use alarm::Alarm;
 pub(crate) use renewing::Renewing;
 pub(crate) use state::{BATCH, Place, Term};
 
-use state::{Phase, Standing, State};
+use state::{InStore, Phase, Standing, State};
 
 use std::mem;
 use std::pin::pin;
@@ -20,7 +20,9 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use crate::clock::{self, Clock, Instant};
-use crate::contract::backend::{KeyWatch, Lease, Mode, Operation, Replaced, Tenure};
+use crate::contract::backend::{
+    Grant, KeyWatch, Lease, LockBackend, Mode, Operation, Release, Renewal, Replaced, Tenure,
+};
 use crate::contract::description::Description;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::holder::Holder;
@@ -29,7 +31,9 @@ use crate::contract::owner::OwnerId;
 use crate::contract::token::FencingToken;
 use crate::engine::deadline;
 use crate::engine::queue::{Next, Turn, Waiter};
-use crate::engine::reaper::Unwanted;
+use crate::engine::request::LockRequest;
+#[cfg(test)]
+use crate::engine::wait::Wait;
 use crate::observe::{AskedKind, Events};
 use crate::options::{LockOptions, RenewalMode};
 use crate::sync::{Mutex, Notify, lock};
@@ -38,22 +42,16 @@ use crate::sync::{Mutex, Notify, lock};
 /// so that other processes can acquire the lock.
 const TIME_SHARE: Duration = Duration::from_millis(20);
 
-/// A granted lease, which its guards and the watchdog share.
+/// The record of a lease, which the caller, the guards, the watchdog and the pending releases share.
 ///
 /// Every query compares the deadline with the clock, so a task that is late, hung or gone cannot
 /// keep a lost lease alive. A lost lease stays lost.
 #[derive(Debug)]
 pub(crate) struct Hold {
     lease: Lease,
-    /// The token of the first holder. Each later holder has the next token.
-    token: u64,
-    /// The number of additional holders that can get a token.
-    spare_tokens: u32,
     kind: AskedKind,
     events: Events,
     options: Arc<LockOptions>,
-    /// When the granted request was sent.
-    granted_at: Instant,
     state: Mutex<State<Turn<Self>>>,
     alarm: Arc<Alarm<Self>>,
 }
@@ -64,27 +62,6 @@ pub(crate) struct Due {
     pub(crate) at: Instant,
     /// The TTL of the renewal that is due, if one renewal keeps all leases of a session alive.
     pub(crate) renews_with: Option<Duration>,
-}
-
-/// A lease as the store granted it.
-#[derive(Debug)]
-pub(crate) struct Granted {
-    pub(crate) lease: Lease,
-    pub(crate) token: u64,
-    pub(crate) spare_tokens: u32,
-    /// The time just before the request was sent.
-    pub(crate) sent_at: Instant,
-    /// The time when the reply arrived.
-    pub(crate) answered_at: Instant,
-    /// The TTL from which the deadline is calculated.
-    pub(crate) ttl: Duration,
-    /// The TTL of an earlier attempt that got no reply, if there was one.
-    pub(crate) unanswered: Option<Duration>,
-    /// Whether the store already reports changes of the lease. If not, the store starts to report
-    /// changes after the first renewal.
-    pub(crate) has_news: bool,
-    /// A watch for notifications about the lease, created before the grant.
-    pub(crate) watch: KeyWatch,
 }
 
 /// A lease that is being handed off to the next holder.
@@ -106,78 +83,94 @@ pub(crate) enum Leave {
     /// The owner still has other guards.
     Inner(LeaseState),
     /// This was the last guard. The turn goes to the next caller after the store has confirmed the
-    /// release.
-    Last(LeaseState, Option<Turn<Hold>>),
-}
-
-#[cfg(test)]
-impl Granted {
-    /// Creates a hold for a lease with a single token, from a store that replies immediately and
-    /// does not send notifications.
-    pub(crate) fn at_once(lease: Lease, now: Instant) -> Self {
-        let (token, spare_tokens, ttl) = (1, 0, lease.ttl());
-        let (unanswered, has_news, watch) = (None, true, KeyWatch::silent());
-        let (sent_at, answered_at) = (now, now);
-        Self { lease, token, spare_tokens, sent_at, answered_at, ttl, unanswered, has_news, watch }
-    }
+    /// release. `is_owed` means that the caller must release the lease.
+    Last { seen: LeaseState, turn: Option<Turn<Hold>>, is_owed: bool },
 }
 
 impl Hold {
+    /// Creates the record of a lease that `request` will request. `watch` reports changes of the
+    /// lease and was created before the first request, so that no change is missed.
     pub(crate) fn new(
-        granted: Granted,
-        owner: Option<OwnerId>,
-        options: &Arc<LockOptions>,
-        turn: Option<Turn<Self>>,
-        alarm: Arc<Alarm<Self>>,
-        (events, kind): (&Events, AskedKind),
+        lease: Lease,
+        request: &LockRequest<'_>,
+        watch: KeyWatch,
+        alarm: &Arc<Alarm<Self>>,
+        events: &Events,
     ) -> Arc<Self> {
-        let Granted {
-            lease, token, spare_tokens, sent_at, ttl, unanswered, has_news, watch, ..
-        } = granted;
-        let mut state = State {
-            phase: Phase::Held,
-            ttl: options.ttl,
-            in_force: ttl,
-            unanswered: unanswered.map(Box::new),
-            amended: None,
-            deadline: sent_at,
-            since: sent_at,
-            confirmed_at: sent_at,
-            has_news,
-            min_until: sent_at + options.min_hold.unwrap_or_default(),
-            capped: false,
-            due: sent_at,
-            term: Term::default(),
-            owner,
-            taker: OwnerId::current(),
-            depth: 1,
-            share_ends: Instant::FAR_FUTURE,
-            company: BATCH,
-            renewing: false,
-            attempt: 0,
-            news: false,
-            asks_for_news: false,
-            asked_back: false,
-            place: None,
-            changed: None,
-            turn,
-            watch,
-        };
-        state.renewed(sent_at, ttl, max_until(options, sent_at), options.renewal);
-        if !has_news {
-            state.ask_for_news(sent_at, options.renewal);
-        }
+        let options = Arc::clone(request.options);
+        let state = State::requested(options.ttl, lease.ttl(), request.owner, watch);
         Arc::new(Self {
             lease,
-            token,
-            spare_tokens: spare_tokens.min(options.spare_tokens()),
-            kind,
+            kind: request.kind,
             events: events.clone(),
-            options: Arc::clone(options),
-            granted_at: sent_at,
+            options,
             state: Mutex::new(state),
-            alarm,
+            alarm: Arc::clone(alarm),
         })
+    }
+
+    /// Creates the record of a lease in a store that does not send notifications.
+    #[cfg(test)]
+    pub(crate) fn of(lease: Lease, owner: Option<OwnerId>) -> Arc<Self> {
+        let (options, wait) = (Arc::default(), Wait::once(Instant::ZERO));
+        let (key, mode, kind) = (&lease.key().clone(), lease.mode(), AskedKind::Mutex);
+        let request =
+            LockRequest { key, options: &options, mode, kind, queues: false, owner, wait };
+        Self::new(lease, &request, KeyWatch::silent(), &Arc::default(), &Events::default())
+    }
+
+    /// Discards the notifications that have arrived before the grant.
+    pub(crate) fn skip_news(&self) {
+        lock(&self.state).watch.skip();
+    }
+
+    /// Records that the store may now have the lease or a queue entry.
+    pub(crate) fn requested(&self) {
+        lock(&self.state).in_store = InStore::Requested;
+    }
+
+    /// Records that the store has neither the lease nor a queue entry.
+    pub(crate) fn not_in_store(&self) {
+        lock(&self.state).in_store = InStore::Nothing;
+    }
+
+    /// Returns the deadline of the lease if a request that is sent at `sent_at` is granted. Without
+    /// `grant`, the deadline is calculated from the requested TTL.
+    pub(crate) fn deadline_after(&self, grant: Option<&Grant>, sent_at: Instant) -> Instant {
+        deadline::deadline(sent_at, self.usable_ttl(grant))
+    }
+
+    /// Returns how much of the store's TTL the holder may use.
+    fn usable_ttl(&self, grant: Option<&Grant>) -> Duration {
+        let requested = self.lease.ttl();
+        let granted = grant.and_then(Grant::ttl).unwrap_or(requested);
+        granted.min(requested).saturating_sub(self.options.lock_delay)
+    }
+
+    /// Records the grant of a request that was sent at `sent_at`. `is_unanswered` means that an
+    /// earlier request got no reply.
+    pub(crate) fn granted(&self, grant: &Grant, sent_at: Instant, is_unanswered: bool) {
+        let options = &self.options;
+        let mut state = lock(&self.state);
+        state.in_store = InStore::Granted;
+        state.token = grant.token();
+        state.spare_tokens = grant.spare_tokens().min(options.spare_tokens());
+        state.granted_at = sent_at;
+        state.since = sent_at;
+        state.min_until = sent_at + options.min_hold.unwrap_or_default();
+        state.has_news = grant.has_news();
+        state.unanswered = is_unanswered.then(|| Box::new(self.usable_ttl(None)));
+        let max = max_until(options, sent_at);
+        state.renewed(sent_at, self.usable_ttl(Some(grant)), max, options.renewal);
+        if !grant.has_news() {
+            state.ask_for_news(sent_at, options.renewal);
+        }
+    }
+
+    /// Gives the granted lease to the caller, which has the turn if the lease excludes all others.
+    pub(crate) fn give_to_caller(&self, turn: Option<Turn<Self>>) {
+        let mut state = lock(&self.state);
+        (state.turn, state.taker, state.depth) = (turn, OwnerId::current(), 1);
     }
 
     pub(crate) fn lease(&self) -> &Lease {
@@ -188,8 +181,9 @@ impl Hold {
         FencingToken::new(self.lease.key(), self.number(term))
     }
 
+    /// Returns the number of the token that the holder in this term has.
     pub(crate) fn number(&self, term: Term) -> u64 {
-        self.token + if flaw!("hand-off-keeps-token") { 0 } else { u64::from(term.0) }
+        lock(&self.state).number(term)
     }
 
     pub(crate) fn kind(&self) -> AskedKind {
@@ -224,7 +218,8 @@ impl Hold {
 
     /// Returns when the watchdog starts to handle the lease. Nothing is due before that time.
     pub(crate) fn of_age(&self) -> Instant {
-        deadline::of_age(self.granted_at).min(lock(&self.state).due)
+        let state = lock(&self.state);
+        deadline::of_age(state.granted_at).min(state.due)
     }
 
     /// Returns when the watchdog must check the lease next, or `None` if the lease is over.
@@ -249,14 +244,55 @@ impl Hold {
         self.update(now, |state| state.as_seen())
     }
 
-    /// Returns the lease to release in the store after the last guard has been dropped.
-    pub(crate) fn unwanted(&self) -> Unwanted {
-        let state = lock(&self.state);
+    /// Asks the store to release the lease. If the key must stay locked, a final renewal sets the
+    /// TTL to the remaining time instead.
+    pub(crate) async fn end(
+        &self,
+        backend: &dyn LockBackend,
+        now: Instant,
+    ) -> Result<Release, Error> {
+        let (lease, locked_for) = {
+            let state = lock(&self.state);
+            (self.stored(&state), state.min_until.since(now))
+        };
+        if locked_for.is_zero() {
+            return backend.release(&lease).await;
+        }
+        let locked_for = locked_for.max(backend.capabilities().min_ttl());
+        let last = lease.with_ttl(locked_for).with_tenure(Tenure::Fixed);
+        match backend.renew(&last).await? {
+            Renewal::Renewed | Renewal::RevocationRequested => Ok(Release::Released),
+            Renewal::Taken | Renewal::Vanished => Ok(Release::NotHeld),
+        }
+    }
+
+    /// Records that the lease will be released without its caller. Returns when the release may be
+    /// sent, because a renewal in progress could undo an earlier release, and for how long the
+    /// store may keep the lease even without a release.
+    pub(crate) fn end_later(&self) -> (Instant, Duration) {
+        // Declared before the lock, so that it is dropped after the lock.
+        let _needless;
+        let mut state = lock(&self.state);
+        state.in_store = InStore::Ending;
+        _needless = state.let_go();
+        let not_before =
+            if state.renewing { state.due.min(state.min_until) } else { Instant::ZERO };
+        (not_before, self.stored(&state).ttl())
+    }
+
+    /// Records that the store has confirmed the release.
+    pub(crate) fn ended(&self) {
+        lock(&self.state).in_store = InStore::Nothing;
+    }
+
+    /// Returns the lease that the store may have, with the longest TTL that the store may have.
+    fn stored(&self, state: &State<Turn<Self>>) -> Lease {
         // The store may not have received a shorter TTL yet.
-        let kept = state.ttl.max(state.in_force) + self.options.lock_delay;
-        let stored = self.wanted(&state).clone().with_ttl(kept);
-        let unwanted = Unwanted::new(stored).closed_until(state.min_until);
-        if state.renewing { unwanted.not_before(state.due.min(state.min_until)) } else { unwanted }
+        let ttl = state.ttl.max(state.in_force) + self.options.lock_delay;
+        match state.phase {
+            Phase::Requested => self.lease.clone(),
+            _ => self.wanted(state).clone().with_ttl(ttl),
+        }
     }
 
     /// If the key must stay locked after the lease, waits for any renewal in progress. Without this
@@ -280,30 +316,23 @@ impl Hold {
 
     /// Allows the key to become free immediately after the release.
     pub(crate) fn waive_min_hold(&self) {
-        lock(&self.state).min_until = Instant::from_zero(Duration::ZERO);
-    }
-
-    /// Returns whether the lease must be released after a loss for `reason`, because the store may
-    /// still hold it.
-    pub(crate) fn is_owed_after(&self, reason: LossReason) -> bool {
-        match reason {
-            // The store does not hold the lease, the lease was already released, or the lease
-            // belongs to the parent process.
-            LossReason::Taken
-            | LossReason::Vanished
-            | LossReason::Shutdown
-            | LossReason::Forked => false,
-            // If the deadline passed without a reply, the store may still hold the lease. The lease
-            // is released now unless the key must stay locked for a while after a loss.
-            LossReason::Expired | LossReason::MaxHold => self.options.lock_delay.is_zero(),
-        }
+        lock(&self.state).min_until = Instant::ZERO;
     }
 
     /// Returns whether the lease was lost but stays in force in the store as long as other leases
     /// of its session are renewed.
     pub(crate) fn may_outlast_its_loss(&self, now: Instant) -> bool {
-        let is_owed = self.loss(now).is_some_and(|reason| self.is_owed_after(reason));
-        is_owed && self.wanted(&lock(&self.state)).tenure() == Tenure::Kept
+        self.update(now, |state| {
+            let is_kept = self.wanted(state).tenure() == Tenure::Kept;
+            state.loss().is_some() && is_kept && self.must_be_released(state)
+        })
+    }
+
+    /// Returns whether the store may still have the lease although nothing uses it. After a loss,
+    /// [`LockOptions::lock_delay`] keeps the key locked.
+    fn must_be_released(&self, state: &State<Turn<Self>>) -> bool {
+        let stays = state.loss().is_some() && !self.options.lock_delay.is_zero();
+        state.in_store == InStore::Granted && !stays
     }
 
     pub(crate) fn mode(&self) -> Mode {
@@ -325,7 +354,7 @@ impl Hold {
             .with_description(lease.description().cloned())
             .with_remaining(Some(remaining))
             .with_mode(lease.mode())
-            .with_token(Some(self.token + u64::from(state.term.0)))
+            .with_token(Some(state.token + u64::from(state.term.0)))
     }
 
     /// Returns whether a client has asked the holder in this term to finish early.
@@ -366,13 +395,17 @@ impl Hold {
         });
     }
 
-    /// Ends the lease for `reason` unless the lease is already over.
-    pub(crate) fn lose(&self, reason: LossReason, now: Instant) {
+    /// Ends the lease for `reason`. Returns `true` if the lease must be released, and `false` if
+    /// the lease is already over.
+    pub(crate) fn lose(&self, reason: LossReason, now: Instant) -> bool {
         self.update(now, |state| {
-            if !state.is_over() {
+            let ends = !state.is_over();
+            if ends {
                 state.phase = Phase::Lost(reason);
+                state.in_store = InStore::Ending;
             }
-        });
+            ends
+        })
     }
 
     /// Adds a guard for the owner in this term. Returns `false` if the owner no longer has a guard.
@@ -443,7 +476,7 @@ impl Hold {
     pub(crate) fn pass_on(&self, now: Instant) -> Option<Passed> {
         self.update(now, |state| {
             let is_last = state.phase == Phase::Held && state.depth == 1;
-            if !is_last || state.term.0 == self.spare_tokens || !state.turn.as_mut()?.has_line() {
+            if !is_last || state.term.0 == state.spare_tokens || !state.turn.as_mut()?.has_line() {
                 return None;
             }
             state.share_ends = state.share_ends.min(now + TIME_SHARE);
@@ -480,7 +513,11 @@ impl Hold {
             if !state.is_over() {
                 state.phase = Phase::Released;
             }
-            Leave::Last(seen, state.turn.take())
+            let is_owed = self.must_be_released(state);
+            if is_owed {
+                state.in_store = InStore::Ending;
+            }
+            Leave::Last { seen, turn: state.turn.take(), is_owed }
         })
     }
 
@@ -547,8 +584,8 @@ impl Hold {
     }
 
     /// Returns the latest allowed deadline.
-    fn max_until(&self) -> Instant {
-        max_until(&self.options, self.granted_at)
+    fn max_until(&self, state: &State<Turn<Self>>) -> Instant {
+        max_until(&self.options, state.granted_at)
     }
 
     /// Returns the next time at which the lease can change without an event.

@@ -9,7 +9,7 @@ use crate::contract::error::{Error, ErrorKind};
 use crate::contract::loss::LossReason;
 use crate::engine::hold::Hold;
 use crate::engine::pipeline::Engine;
-use crate::engine::reaper::Debt;
+use crate::engine::reaper::PendingRelease;
 use crate::sync::atomic::Ordering;
 
 impl Engine {
@@ -108,8 +108,11 @@ impl Engine {
     fn end_filed(&self) {
         let (upkeep, now) = (&self.upkeep, self.now());
         for hold in self.held() {
-            hold.lose(LossReason::Shutdown, now);
-            Debt::new(hold.unwanted(), upkeep.reaper()).incur();
+            let mut release = PendingRelease::new(Arc::clone(&hold), upkeep.reaper());
+            release.arm();
+            if !hold.lose(LossReason::Shutdown, now) {
+                release.disarm();
+            }
         }
     }
 

@@ -11,14 +11,15 @@ use std::task::Poll;
 use tokio::task::coop;
 
 use crate::clock::{Clock, Instant};
-use crate::contract::backend::{LockBackend, Operation, StoreAdmin, unsupported};
+use crate::contract::backend::{Claim, LockBackend, Operation, StoreAdmin, Subject, unsupported};
 use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::try_lock_error::TryLockError;
-use crate::engine::acquire::{self, Acquired, PendingLease};
+use crate::engine::acquire::{self, Acquired};
 use crate::engine::few::Few;
-use crate::engine::hold::{Granted, Hold, Term};
+use crate::engine::hold::{Hold, Term};
 use crate::engine::queue::{Asker, LocalQueue, Next, Return};
+use crate::engine::reaper::PendingRelease;
 use crate::engine::reentrancy::{Entering, Entry};
 use crate::engine::request::LockRequest;
 use crate::engine::runs;
@@ -153,7 +154,10 @@ impl Engine {
             let wait_now = if once.is_some() { wait.but_once() } else { wait };
             let claims = Few::of(requests, |request| request.within(wait_now).claim());
             let claims = claims.as_slice();
-            let mut pending = Few::of(claims, |claim| PendingLease::new(upkeep, claim));
+            let mut each = requests.iter();
+            let mut pending = Few::of(claims, |claim| {
+                self.pending(each.next().expect("each claim is for one request"), claim)
+            });
             let pending = pending.as_mut_slice();
             let acquired = {
                 let asking = (&mut *pending, askers.as_slice());
@@ -168,19 +172,21 @@ impl Engine {
                 back = Some(Return { ticket, refused });
                 continue;
             }
-            if let Acquired::Held(held) = acquired? {
-                return Ok(Outcome::Held(held));
-            }
+            let answered_at = match acquired? {
+                Acquired::Granted { answered_at } => answered_at,
+                Acquired::Held(held) => return Ok(Outcome::Held(held)),
+            };
 
             // Stages 4 and 5: watchdog and guard
-            let mut each = requests.iter().zip(&mut *pending);
+            let mut each = requests.iter().zip(&*pending);
             let guards = askers.map(|asker| {
                 let (request, lease) = each.next().expect("each asker is for one request");
-                let hold = self.watch_over(lease.take(), request, asker, call);
-                self.guard(hold, Term::default())
+                self.watch_over(lease.hold(), request, asker, (call, answered_at));
+                self.guard(Arc::clone(lease.hold()), Term::default())
             });
             let entered = self.entered(entering, guards);
-            pending.iter_mut().for_each(PendingLease::forgive);
+            // From here on, the guards are responsible for the releases.
+            pending.iter_mut().for_each(PendingRelease::disarm);
             return entered;
         }
     }
@@ -262,23 +268,26 @@ impl Engine {
         if self.is_closed() { Err(Error::closed()) } else { Ok(Outcome::Granted(guards)) }
     }
 
-    /// Registers a lease with the watchdog, which renews it.
+    /// Creates the record of the lease that `claim` requests.
+    fn pending(&self, request: &LockRequest<'_>, claim: &Claim) -> PendingRelease<'_> {
+        let (upkeep, lease) = (&self.upkeep, claim.lease());
+        let watch = upkeep.backend().watch(Subject::Lease(lease));
+        let alarm = upkeep.watchdog().alarm();
+        let hold = Hold::new(lease.clone(), request, watch, alarm, upkeep.events());
+        PendingRelease::new(hold, upkeep.reaper())
+    }
+
+    /// Registers a granted lease with the watchdog, which renews it.
     fn watch_over(
         &self,
-        granted: Granted,
+        hold: &Arc<Hold>,
         request: &LockRequest<'_>,
         asker: Asker<Hold>,
-        call: &Call<'_>,
-    ) -> Arc<Hold> {
-        let (watchdog, answered_at) = (self.upkeep.watchdog(), granted.answered_at);
-        let told = (self.upkeep.events(), request.kind);
-        let hold = asker.granted(request.mode, |turn| {
-            let alarm = Arc::clone(watchdog.alarm());
-            Hold::new(granted, request.owner, request.options, turn, alarm, told)
-        });
+        (call, answered_at): (&Call<'_>, Instant),
+    ) {
+        asker.granted(request.mode, hold, |turn| hold.give_to_caller(turn));
         call.acquired(request, hold.number(Term::default()), GrantPath::Granted, answered_at);
-        watchdog.add(&hold);
-        hold
+        self.upkeep.watchdog().add(hold);
     }
 
     /// Returns the outcome for the caller. If nothing was acquired and the client is being shut
@@ -438,6 +447,6 @@ fn refused_for_now(acquired: &Result<Acquired, Error>) -> Option<bool> {
     match acquired {
         Ok(Acquired::Held(_)) => Some(true),
         Err(error) if error.is_retryable() => Some(false),
-        Ok(Acquired::Granted) | Err(_) => None,
+        Ok(Acquired::Granted { .. }) | Err(_) => None,
     }
 }

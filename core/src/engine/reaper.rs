@@ -13,10 +13,11 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use self::absence::{StandIn, Tasks};
 use crate::clock::{self, Clock, Instant};
-use crate::contract::backend::{Lease, LockBackend, Operation, Release, Renewal, Tenure};
+use crate::contract::backend::{LockBackend, Operation, Release};
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::loss::LossReason;
 use crate::engine::deadline;
+use crate::engine::hold::Hold;
 use crate::observe::{Event, Events, ReleaseFailed};
 use crate::retry::{Pauses, Retry};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -43,9 +44,8 @@ pub(crate) struct Reaper {
     pub(super) tasks: Tasks,
     /// Notifies all tasks of changes, because the task on any runtime may be idle.
     changed: Notify,
-    /// The number of pending releases of callers and the reaper. A release that moves from a caller
-    /// to the reaper is briefly counted twice, but it is never missed.
-    owed: AtomicUsize,
+    /// The number of pending releases, including the releases that callers send.
+    pending: AtomicUsize,
     /// Whether a shutdown is waiting for all pending releases. During this wait, no caller may
     /// start a new acquisition.
     is_awaited: AtomicBool,
@@ -56,7 +56,7 @@ pub(crate) struct Reaper {
 pub(super) struct Queue {
     /// Sorted by the time of the next attempt, so that a waiting release does not block other
     /// releases.
-    left: BTreeMap<Place, Left>,
+    left: BTreeMap<Place, QueuedRelease>,
     /// The state of the thread that sends releases when no task is running.
     pub(super) stand_in: StandIn,
     next_id: u64,
@@ -68,113 +68,69 @@ pub(super) struct Queue {
 /// the key unique.
 type Place = (Instant, u64);
 
-/// The time used for releases that were not attempted yet or whose attempt was interrupted.
-const AT_ONCE: Instant = Instant::from_zero(Duration::ZERO);
-
-/// A release that the reaper must complete.
+/// A release that no caller waits for.
 #[derive(Debug)]
-struct Left {
-    unwanted: Unwanted,
+struct QueuedRelease {
+    hold: Arc<Hold>,
     /// The approximate time at which the lease expires in the store even without a release.
-    free_anyway: Instant,
+    expires_at: Instant,
+    /// The TTL of the lease, which determines the time limit of each attempt.
+    ttl: Duration,
     pauses: Pauses,
 }
 
-/// A release that is being attempted. If the runtime ends, a different runtime continues the
+/// An attempt to send a queued release. If the runtime ends, a different runtime continues the
 /// release.
 ///
 /// The entry stays in the queue, with the end of the attempt as its time, because the attempt's
 /// runtime may never run again.
-struct Trying<'a> {
+struct ReleaseAttempt<'a> {
     reaper: &'a Reaper,
-    unwanted: Unwanted,
+    hold: Arc<Hold>,
     give_up: Instant,
     /// `None` after the attempt has ended.
     place: Option<Place>,
 }
 
-/// A lease that must be released.
-#[derive(Clone, Debug)]
-pub(crate) struct Unwanted {
-    lease: Lease,
-    /// The key must stay locked until this time.
-    closed_until: Instant,
-    /// Before this time, a renewal in progress could undo a release.
-    not_before: Instant,
-}
-
-/// A release that may be pending. If this value is dropped while the release is pending, the reaper
-/// completes the release.
+/// The duty to release a lease that the store may have. If this value is dropped while it is
+/// armed, the queue of releases takes over the duty.
 #[derive(Debug)]
-pub(crate) struct Debt<'a> {
-    unwanted: Unwanted,
-    owed: bool,
+pub(crate) struct PendingRelease<'a> {
+    hold: Arc<Hold>,
+    is_armed: bool,
     reaper: &'a Arc<Reaper>,
 }
 
-impl Unwanted {
-    /// Creates a value for a lease whose key may become free immediately after the release.
-    pub(crate) fn new(lease: Lease) -> Self {
-        Self { lease, closed_until: AT_ONCE, not_before: AT_ONCE }
+impl<'a> PendingRelease<'a> {
+    /// Creates a value that is not armed.
+    pub(crate) fn new(hold: Arc<Hold>, reaper: &'a Arc<Reaper>) -> Self {
+        Self { hold, is_armed: false, reaper }
     }
 
-    /// Keeps the key locked until `instant`.
-    pub(crate) fn closed_until(mut self, instant: Instant) -> Self {
-        self.closed_until = instant;
-        self
+    pub(crate) fn hold(&self) -> &Arc<Hold> {
+        &self.hold
     }
 
-    /// Delays the reaper's release until `instant`. The caller may still release the lease earlier.
-    pub(crate) fn not_before(mut self, instant: Instant) -> Self {
-        self.not_before = instant;
-        self
-    }
-
-    /// Releases the lease. If the key must stay locked, a final renewal sets the TTL to the
-    /// remaining time instead.
-    pub(crate) async fn end(
-        &self,
-        backend: &dyn LockBackend,
-        now: Instant,
-    ) -> Result<Release, Error> {
-        let closed_for = self.closed_until.since(now);
-        if closed_for.is_zero() {
-            return backend.release(&self.lease).await;
-        }
-        let closed_for = closed_for.max(backend.capabilities().min_ttl());
-        let last = self.lease.clone().with_ttl(closed_for).with_tenure(Tenure::Fixed);
-        match backend.renew(&last).await? {
-            Renewal::Renewed | Renewal::RevocationRequested => Ok(Release::Released),
-            Renewal::Taken | Renewal::Vanished => Ok(Release::NotHeld),
-        }
-    }
-}
-
-impl<'a> Debt<'a> {
-    /// Creates a record for which no release is pending.
-    pub(crate) fn new(unwanted: Unwanted, reaper: &'a Arc<Reaper>) -> Self {
-        Self { unwanted, owed: false, reaper }
-    }
-
-    /// Records that the store may now hold the lease.
-    pub(crate) fn incur(&mut self) {
-        if !self.owed {
-            self.owed = true;
-            self.reaper.owed.fetch_add(1, Ordering::SeqCst);
+    /// Makes this value responsible for the release. Shutdowns wait for armed values.
+    pub(crate) fn arm(&mut self) {
+        if !self.is_armed {
+            self.is_armed = true;
+            self.reaper.pending.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// Discards the pending release, because the store does not hold the lease or a guard owns it.
-    pub(crate) fn forgive(&mut self) {
-        if self.owed {
-            self.owed = false;
+    /// Ends the duty, because the store does not have the lease, or because a guard or another
+    /// value is responsible for the release.
+    pub(crate) fn disarm(&mut self) {
+        if self.is_armed {
+            self.is_armed = false;
             self.reaper.note_settled();
         }
     }
 
-    /// Releases the lease with a few retries, but no later than its `deadline`. If the release
-    /// fails, the reaper continues it.
-    pub(crate) async fn settle(
+    /// Releases the lease with a few retries, but no later than `deadline`. If the release fails,
+    /// this value stays armed.
+    pub(crate) async fn send(
         &mut self,
         backend: &dyn LockBackend,
         clock: &dyn Clock,
@@ -184,25 +140,26 @@ impl<'a> Debt<'a> {
         let give_up = deadline.min(now + RELEASE_WAIT);
         let mut unanswered = None;
         loop {
-            let release = self.unwanted.end(backend, now);
-            let reply = clock::until(clock, give_up, release).await;
+            let reply = clock::until(clock, give_up, self.hold.end(backend, now)).await;
             self.reaper.events.heard(Operation::Release, reply.as_ref(), clock);
             let error = match reply {
-                Some(Ok(Release::Released)) => {
-                    self.forgive();
-                    return Ok(());
-                }
-                Some(Ok(Release::NotHeld)) => {
-                    self.forgive();
-                    // The lease may be gone because an earlier attempt succeeded and only its reply
-                    // was lost.
-                    return Err(unanswered.unwrap_or_else(|| Error::lost(LossReason::Vanished)));
+                Some(Ok(release)) => {
+                    self.hold.ended();
+                    self.disarm();
+                    return match release {
+                        Release::Released => Ok(()),
+                        // The lease may be gone because an earlier attempt succeeded and only its
+                        // reply was lost.
+                        Release::NotHeld => {
+                            Err(unanswered.unwrap_or_else(|| Error::lost(LossReason::Vanished)))
+                        }
+                    };
                 }
                 Some(Err(error)) => error,
                 None => Error::no_reply(),
             };
             if !error.is_retryable() || clock.now() + RELEASE_PAUSE >= give_up {
-                self.reaper.tell_failed(&self.unwanted, &error, true);
+                self.reaper.tell_failed(&self.hold, &error, true);
                 return Err(error);
             }
             if error.may_have_been_applied() {
@@ -214,10 +171,10 @@ impl<'a> Debt<'a> {
     }
 }
 
-impl Drop for Debt<'_> {
+impl Drop for PendingRelease<'_> {
     fn drop(&mut self) {
-        if self.owed && !flaw!("dropped-call-not-released") {
-            self.reaper.push(self.unwanted.clone());
+        if self.is_armed && !flaw!("dropped-call-not-released") {
+            self.reaper.push(Arc::clone(&self.hold));
             self.reaper.stand_in();
         }
     }
@@ -231,17 +188,18 @@ impl Reaper {
             queue: Mutex::default(),
             tasks: Tasks::default(),
             changed: Notify::new(),
-            owed: AtomicUsize::new(0),
+            pending: AtomicUsize::new(0),
             is_awaited: AtomicBool::new(false),
             settled: Notify::new(),
         }
     }
 
     /// Adds a pending release to the queue.
-    fn push(&self, unwanted: Unwanted) {
-        let free_anyway = self.clock.now() + unwanted.lease.ttl();
-        let left = Left { unwanted, free_anyway, pauses: Retry::unlimited().pauses() };
-        lock(&self.queue).push(left);
+    fn push(&self, hold: Arc<Hold>) {
+        let (not_before, ttl) = hold.end_later();
+        let expires_at = self.clock.now() + ttl;
+        let queued = QueuedRelease { hold, expires_at, ttl, pauses: Retry::unlimited().pauses() };
+        lock(&self.queue).push(not_before, queued);
         self.changed.notify_waiters();
     }
 
@@ -253,7 +211,7 @@ impl Reaper {
 
     /// Returns the number of pending releases.
     pub(crate) fn unsettled(&self) -> usize {
-        self.owed.load(Ordering::SeqCst)
+        self.pending.load(Ordering::SeqCst)
     }
 
     /// Returns whether a shutdown is waiting for all pending releases. An acquisition counts its
@@ -280,18 +238,18 @@ impl Reaper {
     #[cfg(feature = "blocking")]
     pub(crate) fn tell_given_up(&self) {
         let left: Vec<_> =
-            lock(&self.queue).left.values().map(|left| left.unwanted.clone()).collect();
-        left.iter().for_each(|unwanted| self.tell_failed(unwanted, &Error::no_reply(), false));
+            lock(&self.queue).left.values().map(|queued| Arc::clone(&queued.hold)).collect();
+        left.iter().for_each(|hold| self.tell_failed(hold, &Error::no_reply(), false));
     }
 
-    fn tell_failed(&self, unwanted: &Unwanted, error: &Error, retried: bool) {
-        let (store, key) = (self.events.store(), unwanted.lease.key());
+    fn tell_failed(&self, hold: &Hold, error: &Error, retried: bool) {
+        let (store, key) = (self.events.store(), hold.lease().key());
         self.events.emit(Event::ReleaseFailed(ReleaseFailed { store, key, error, retried }));
     }
 
     fn note_settled(&self) {
         // Shutdowns are rare, and this code runs twice per lock, so check the counter first.
-        if self.owed.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_awaited() {
+        if self.pending.fetch_sub(1, Ordering::SeqCst) == 1 && self.is_awaited() {
             self.settled.notify_waiters();
         }
     }
@@ -318,9 +276,9 @@ impl Reaper {
         loop {
             let mut changed = pin!(self.changed.notified());
             while releases.len() < MAX_IN_FLIGHT
-                && let Some(trying) = self.next()
+                && let Some(attempt) = self.next()
             {
-                releases.push(trying.run(backend));
+                releases.push(attempt.run(backend));
             }
             if releases.is_empty() && self.is_finished() {
                 return;
@@ -339,15 +297,15 @@ impl Reaper {
     }
 
     /// Returns the next release to attempt. Releases that have not failed yet come first.
-    fn next(&self) -> Option<Trying<'_>> {
+    fn next(&self) -> Option<ReleaseAttempt<'_>> {
         let now = self.clock.now();
         let mut queue = lock(&self.queue);
-        let ((_, id), left) = queue.take_due(now)?;
-        let unwanted = left.unwanted.clone();
-        let give_up = deadline::attempt_end(now, unwanted.lease.ttl()).min(left.free_anyway);
+        let ((_, id), queued) = queue.take_due(now)?;
+        let hold = Arc::clone(&queued.hold);
+        let give_up = deadline::attempt_end(now, queued.ttl).min(queued.expires_at);
         let place = (give_up + RELEASE_PAUSE, id);
-        queue.left.insert(place, left);
-        Some(Trying { reaper: self, unwanted, give_up, place: Some(place) })
+        queue.left.insert(place, queued);
+        Some(ReleaseAttempt { reaper: self, hold, give_up, place: Some(place) })
     }
 
     /// Returns when the next release in the queue is due, including releases that are being
@@ -370,23 +328,23 @@ impl Queue {
         self.finishing && self.is_empty()
     }
 
-    fn push(&mut self, left: Left) {
-        self.left.insert((left.unwanted.not_before, self.next_id), left);
+    fn push(&mut self, not_before: Instant, queued: QueuedRelease) {
+        self.left.insert((not_before, self.next_id), queued);
         self.next_id += 1;
     }
 
-    fn take_due(&mut self, now: Instant) -> Option<(Place, Left)> {
+    fn take_due(&mut self, now: Instant) -> Option<(Place, QueuedRelease)> {
         let first = self.left.first_entry()?;
         (first.key().0 <= now).then(|| first.remove_entry())
     }
 }
 
-impl Trying<'_> {
+impl ReleaseAttempt<'_> {
     /// Makes one attempt.
     async fn run(self, backend: &dyn LockBackend) {
         let clock = &*self.reaper.clock;
         // If the backend panics, the releases of other leases must continue.
-        let end = AssertUnwindSafe(self.unwanted.end(backend, clock.now())).catch_unwind();
+        let end = AssertUnwindSafe(self.hold.end(backend, clock.now())).catch_unwind();
         let ended = clock::until(clock, self.give_up, end).await;
         let ended = ended.map(|ended| ended.unwrap_or_else(|_panic| Err(panicked())));
         self.reaper.events.heard(Operation::Release, ended.as_ref(), clock);
@@ -394,7 +352,7 @@ impl Trying<'_> {
             Ok(_) => self.settle(),
             Err(error) if error.is_retryable() => self.pause(&error),
             Err(error) => {
-                self.reaper.tell_failed(&self.unwanted, &error, false);
+                self.reaper.tell_failed(&self.hold, &error, false);
                 self.settle();
             }
         }
@@ -406,6 +364,7 @@ impl Trying<'_> {
         // The task on a different runtime may have continued or completed the release.
         let was_left = lock(&self.reaper.queue).left.remove(&place).is_some();
         if was_left {
+            self.hold.ended();
             self.reaper.note_done();
         }
     }
@@ -414,14 +373,14 @@ impl Trying<'_> {
     fn pause(mut self, error: &Error) {
         let now = self.reaper.clock.now();
         let mut is_retried = None;
-        let given_up = self.put_back(|left| {
-            let at = now + left.pauses.next().unwrap_or_default();
-            let again = (at < left.free_anyway).then_some(at);
+        let given_up = self.put_back(|queued| {
+            let at = now + queued.pauses.next().unwrap_or_default();
+            let again = (at < queued.expires_at).then_some(at);
             is_retried = Some(again.is_some());
             again
         });
         if let Some(is_retried) = is_retried {
-            self.reaper.tell_failed(&self.unwanted, error, is_retried);
+            self.reaper.tell_failed(&self.hold, error, is_retried);
         }
         if given_up {
             self.reaper.note_done();
@@ -431,21 +390,21 @@ impl Trying<'_> {
     /// Puts the release back into the queue for a later time. Returns `true` if there is no later
     /// time, so that the release is abandoned. Does nothing if the task on a different runtime has
     /// continued or completed the release.
-    fn put_back(&mut self, time: impl FnOnce(&mut Left) -> Option<Instant>) -> bool {
+    fn put_back(&mut self, time: impl FnOnce(&mut QueuedRelease) -> Option<Instant>) -> bool {
         let Some(place) = self.place.take() else { return false };
         let mut queue = lock(&self.reaper.queue);
-        let Some(mut left) = queue.left.remove(&place) else { return false };
-        match time(&mut left) {
-            Some(at) => queue.left.insert((at, place.1), left).is_some(),
+        let Some(mut queued) = queue.left.remove(&place) else { return false };
+        match time(&mut queued) {
+            Some(at) => queue.left.insert((at, place.1), queued).is_some(),
             None => true,
         }
     }
 }
 
-impl Drop for Trying<'_> {
+impl Drop for ReleaseAttempt<'_> {
     fn drop(&mut self) {
         if self.place.is_some() {
-            self.put_back(|_| Some(AT_ONCE));
+            self.put_back(|_| Some(Instant::ZERO));
             self.reaper.changed.notify_waiters();
         }
     }

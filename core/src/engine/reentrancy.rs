@@ -140,16 +140,14 @@ impl Drop for Entering {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
     use std::time::Duration;
 
     use futures_util::FutureExt;
 
     use super::*;
     use crate::clock::{Instant, TokioClock};
-    use crate::contract::backend::Lease;
-    use crate::engine::hold::Granted;
-    use crate::observe::{AskedKind, Events};
-    use crate::options::LockOptions;
+    use crate::contract::backend::{Grant, Lease};
 
     const ZERO: Instant = Instant::from_zero(Duration::ZERO);
 
@@ -181,16 +179,9 @@ mod tests {
             .await
             .unwrap();
         let Some(Entry::First(entering)) = entered else { panic!() };
-        let granted = Granted::at_once(Lease::new(&key, ttl), clock.now());
-        let options = Arc::new(LockOptions::new());
-        let hold = Hold::new(
-            granted,
-            Some(owner),
-            &options,
-            None,
-            Arc::default(),
-            (&Events::default(), AskedKind::Mutex),
-        );
+        let hold = Hold::of(Lease::new(&key, ttl), Some(owner));
+        hold.granted(&Grant::new(NonZeroU64::MIN), clock.now(), false);
+        hold.give_to_caller(None);
         entering.publish(&hold, Term::default());
         table.tidy(&key, owner);
         assert_eq!(table.len(), 1, "it is held");

@@ -23,7 +23,7 @@ use crate::clock::{self, Clock, Instant};
 use crate::contract::backend::{Capabilities, Feature, Lease, LockBackend, Operation, Renewal};
 use crate::contract::error::{Error, ErrorKind};
 use crate::engine::hold::{Alarm, BATCH, Hold, Renewing};
-use crate::engine::reaper::{Debt, Reaper};
+use crate::engine::reaper::{PendingRelease, Reaper};
 use crate::observe::{self, Events};
 use crate::sync::{Mutex, lock};
 
@@ -180,10 +180,10 @@ impl Watchdog {
                 None if hold.may_outlast_its_loss(now) && has_sessions => {
                     // The lost lease's guards may exist for a long time, so release the lease in
                     // the store now.
-                    let mut debt = Debt::new(hold.unwanted(), reaper);
-                    debt.incur();
+                    let mut release = PendingRelease::new(Arc::clone(hold), reaper);
+                    release.arm();
                     if !self.remove(hold) {
-                        debt.forgive();
+                        release.disarm();
                     }
                 }
                 None => {}

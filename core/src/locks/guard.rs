@@ -21,7 +21,7 @@ use crate::contract::token::FencingToken;
 use crate::engine::hold::{Hold, Leave, Passed, Term};
 use crate::engine::process::Process;
 use crate::engine::queue::{Held, Next, Turn, Waiter};
-use crate::engine::reaper::Debt;
+use crate::engine::reaper::PendingRelease;
 use crate::engine::runs::{self, Run};
 use crate::engine::upkeep::Upkeep;
 use crate::observe::{self, AskedKind};
@@ -82,7 +82,7 @@ pub struct LockGuard {
 }
 
 /// The queue turn and the pending release that remain after a lease's last guard is gone.
-type Left<'a> = (Option<Turn<Hold>>, Debt<'a>);
+type Left<'a> = (Option<Turn<Hold>>, PendingRelease<'a>);
 
 impl LockGuard {
     /// Creates the guard for the lease's holder in the current `term`.
@@ -585,17 +585,17 @@ impl LockGuard {
         let now = guard.hold.wait_to_close(guard.upkeep.clock(), now).await;
         guard.gone = true;
         let (state, last) = guard.leave(now);
-        // Declared before `debt`, so that a dropped future first passes the release to the reaper.
-        let (_turn, debt) = last.map_or((None, None), |(turn, debt)| (turn, Some(debt)));
+        // Declared before `pending`, so that a dropped future first queues the release.
+        let (_turn, pending) = last.map_or((None, None), |(turn, pending)| (turn, Some(pending)));
         if let LeaseState::Lost(reason) = state {
             return Err(guard.lost_error(reason, Operation::Release));
         }
-        let Some(mut debt) = debt else { return Ok(()) };
+        let Some(mut pending) = pending else { return Ok(()) };
         let (backend, clock) = (guard.upkeep.backend(), guard.upkeep.clock());
         // Pinned here, because `instrument` would otherwise move the future.
-        let settle = pin!(debt.settle(backend, clock, now, guard.deadline()));
-        let settled = settle.instrument(observe::release_span(guard.key())).await;
-        settled.map_err(|error| error.with_operation(Operation::Release).with_key(guard.key()))
+        let release = pin!(pending.send(backend, clock, now, guard.deadline()));
+        let released = release.instrument(observe::release_span(guard.key())).await;
+        released.map_err(|error| error.with_operation(Operation::Release).with_key(guard.key()))
     }
 
     /// Turns a writer's lease into a reader's lease. Other readers can then acquire the lock
@@ -680,22 +680,19 @@ impl LockGuard {
 
     /// Removes this guard from the lease. After the last guard is removed, a release is pending.
     fn leave(&self, now: Instant) -> (LeaseState, Option<Left<'_>>) {
-        let mut debt = Debt::new(self.hold.unwanted(), self.upkeep.reaper());
-        debt.incur();
-        let (state, turn) = match self.hold.leave(now) {
-            Leave::Inner(state) => {
-                debt.forgive();
-                return (state, None);
-            }
-            Leave::Last(state, turn) => (state, turn),
+        // Armed before the guard leaves, so that a shutdown in the meantime waits for the release.
+        let mut pending = PendingRelease::new(Arc::clone(&self.hold), self.upkeep.reaper());
+        pending.arm();
+        let (state, last) = match self.hold.leave(now) {
+            Leave::Inner(state) => (state, None),
+            Leave::Last { seen, turn, is_owed } => (seen, Some((turn, is_owed))),
         };
-        self.upkeep.forget(&self.hold);
-        if let LeaseState::Lost(reason) = state
-            && !self.hold.is_owed_after(reason)
-        {
-            debt.forgive();
+        if !last.as_ref().is_some_and(|(_, is_owed)| *is_owed) {
+            pending.disarm();
         }
-        (state, Some((turn, debt)))
+        let Some((turn, _)) = last else { return (state, None) };
+        self.upkeep.forget(&self.hold);
+        (state, Some((turn, pending)))
     }
 }
 

@@ -13,7 +13,8 @@ use crate::contract::backend::{
     Attempt, Capabilities, Claim, Fencing, Lease, LockBackend, Release, Renewal,
 };
 use crate::contract::error::Error;
-use crate::engine::reaper::{Debt, Reaper, Unwanted};
+use crate::engine::hold::Hold;
+use crate::engine::reaper::{PendingRelease, Reaper};
 use crate::observe::Events;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -85,9 +86,9 @@ impl Scene {
     }
 
     fn call_and_release(&self) {
-        if let Some(mut debt) = self.call() {
+        if let Some(mut pending) = self.call() {
             self.store.end();
-            debt.forgive();
+            pending.disarm();
         }
     }
 
@@ -96,16 +97,16 @@ impl Scene {
     }
 
     /// Sends a request as an acquisition would.
-    fn call(&self) -> Option<Debt<'_>> {
+    fn call(&self) -> Option<PendingRelease<'_>> {
         let lease = Lease::new(&key(), Duration::from_secs(30));
-        let mut debt = Debt::new(Unwanted::new(lease), &self.reaper);
-        debt.incur();
+        let mut pending = PendingRelease::new(Hold::of(lease, None), &self.reaper);
+        pending.arm();
         if self.reaper.is_awaited() {
-            debt.forgive();
+            pending.disarm();
             return None;
         }
         self.store.grant();
-        Some(debt)
+        Some(pending)
     }
 }
 

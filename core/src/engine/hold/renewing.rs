@@ -33,16 +33,16 @@ impl Hold {
     /// to renew, or if a renewal is already in progress.
     pub(crate) fn start_renewal(self: &Arc<Self>, now: Instant) -> Option<(Renewing, Lease)> {
         let mode = self.options.renewal;
-        let (attempt, company, wanted) = self.update(now, |state| {
+        let (attempt, company, wanted, ttl) = self.update(now, |state| {
             // A capped lease is renewed only to find out whether the store still holds it.
             let needless = mode == RenewalMode::Off || (state.capped && !state.news);
             if state.is_over() || state.renewing || needless {
                 return None;
             }
             let attempt = state.start_renewal(now, mode);
-            Some((attempt, state.company, self.wanted(state).clone().with_ttl(state.ttl)))
+            let ttl = state.ttl.min(self.max_until(state).since(now));
+            Some((attempt, state.company, self.wanted(state).clone().with_ttl(state.ttl), ttl))
         })?;
-        let ttl = wanted.ttl().min(self.max_until().since(now));
         let (renewing, lease) = Renewing::new(self, attempt, now, wanted, ttl);
         Some((renewing.in_company_of(company), lease))
     }
@@ -68,7 +68,7 @@ impl Hold {
                 _ if state.renewing => Ok(None),
                 _ => {
                     let wanted = change(self.wanted(state).clone().with_ttl(state.ttl));
-                    let ttl = wanted.ttl().min(self.max_until().since(now));
+                    let ttl = wanted.ttl().min(self.max_until(state).since(now));
                     state.ttl = wanted.ttl();
                     state.amended = Some(Box::new(wanted.clone()));
                     let since =
@@ -148,23 +148,23 @@ impl Renewing {
             self.hold.tell_renewal_failed(error, now);
         }
         let sent_at = if flaw!("renewal-deadline-from-reply") { now } else { self.sent_at };
-        let (max_until, mode) = (self.hold.max_until(), self.hold.options.renewal);
+        let mode = self.hold.options.renewal;
         let mut renewed = None;
         self.hold.update_after(error, now, |state| {
-            let is_last = state.end_renewal(self.attempt);
+            let (is_last, max) = (state.end_renewal(self.attempt), self.hold.max_until(state));
             if state.is_over() && !flaw!("lost-lease-revived") {
                 return;
             }
             match reply {
                 Some(Ok(_)) if is_last && flaw!("refused-renewal-counts") => {
-                    state.renewed(sent_at, self.ttl, max_until, mode);
+                    state.renewed(sent_at, self.ttl, max, mode);
                 }
-                Some(Ok(Renewal::Taken)) => state.phase = Phase::Lost(LossReason::Taken),
-                Some(Ok(Renewal::Vanished)) => state.phase = Phase::Lost(LossReason::Vanished),
+                Some(Ok(Renewal::Taken)) => state.not_held(LossReason::Taken),
+                Some(Ok(Renewal::Vanished)) => state.not_held(LossReason::Vanished),
                 _ if !is_last => {}
                 Some(Ok(outcome @ (Renewal::Renewed | Renewal::RevocationRequested))) => {
                     renewed = Some((state.lag(now), state.confirmed_at));
-                    state.renewed(sent_at, self.ttl, max_until, mode);
+                    state.renewed(sent_at, self.ttl, max, mode);
                     state.has_news = true;
                     state.asked_back |= *outcome == Renewal::RevocationRequested;
                 }

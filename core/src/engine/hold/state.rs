@@ -34,6 +34,13 @@ pub(crate) enum Place {
 #[derive(Debug)]
 pub(super) struct State<T> {
     pub(super) phase: Phase,
+    pub(super) in_store: InStore,
+    /// The token of the first holder. Each later holder has the next token.
+    pub(super) token: u64,
+    /// The number of additional holders that can get a token.
+    pub(super) spare_tokens: u32,
+    /// When the granted request was sent.
+    pub(super) granted_at: Instant,
     /// The local TTL that renewals request.
     pub(super) ttl: Duration,
     /// The local TTL that the store has last confirmed.
@@ -115,15 +122,81 @@ pub(super) struct Attempt {
     pub(super) due_before: Instant,
 }
 
+/// What the guards of a lease see.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Phase {
+    /// There is no guard yet.
+    Requested,
     Held,
     Unconfirmed,
     Lost(LossReason),
     Released,
 }
 
+/// What the store may have of a lease.
+///
+/// The phase and this value can differ. For example, guards of a lost lease can exist for a long time
+/// after the store has forgotten the lease, or while its release is in progress.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum InStore {
+    Nothing,
+    /// The lease or a queue entry, because a request was sent whose caller still waits for a grant.
+    Requested,
+    /// The lease, which was granted and not released yet.
+    Granted,
+    /// The lease or a queue entry, whose release is pending.
+    Ending,
+}
+
 impl<T> State<T> {
+    /// Creates the state of a lease that has not been requested yet, with the options' TTL and the TTL of
+    /// the first request.
+    pub(super) fn requested(
+        ttl: Duration,
+        first_ttl: Duration,
+        owner: Option<OwnerId>,
+        watch: KeyWatch,
+    ) -> Self {
+        Self {
+            phase: Phase::Requested,
+            in_store: InStore::Nothing,
+            token: 0,
+            spare_tokens: 0,
+            granted_at: Instant::ZERO,
+            ttl,
+            in_force: first_ttl,
+            unanswered: None,
+            amended: None,
+            deadline: Instant::ZERO,
+            since: Instant::ZERO,
+            confirmed_at: Instant::ZERO,
+            has_news: false,
+            min_until: Instant::ZERO,
+            capped: false,
+            due: Instant::ZERO,
+            term: Term::default(),
+            owner,
+            taker: OwnerId::current(),
+            depth: 0,
+            share_ends: Instant::FAR_FUTURE,
+            company: BATCH,
+            renewing: false,
+            attempt: 0,
+            news: false,
+            asks_for_news: false,
+            asked_back: false,
+            place: None,
+            changed: None,
+            turn: None,
+            watch,
+        }
+    }
+
+    /// Returns the number of the token that the holder in this term has.
+    pub(super) fn number(&self, term: Term) -> u64 {
+        self.token + if flaw!("hand-off-keeps-token") { 0 } else { u64::from(term.0) }
+    }
+
     /// Returns the part of the state that events describe.
     pub(super) fn standing(&self) -> Standing {
         Standing { phase: self.phase, term: self.term, since: self.since, deadline: self.deadline }
@@ -135,7 +208,7 @@ impl<T> State<T> {
 
     pub(super) fn as_seen(&self) -> LeaseState {
         match self.phase {
-            Phase::Held | Phase::Released => LeaseState::Held,
+            Phase::Requested | Phase::Held | Phase::Released => LeaseState::Held,
             Phase::Unconfirmed => LeaseState::Unconfirmed,
             Phase::Lost(reason) => LeaseState::Lost(reason),
         }
@@ -144,13 +217,13 @@ impl<T> State<T> {
     pub(super) fn loss(&self) -> Option<LossReason> {
         match self.phase {
             Phase::Lost(reason) => Some(reason),
-            Phase::Held | Phase::Unconfirmed | Phase::Released => None,
+            Phase::Requested | Phase::Held | Phase::Unconfirmed | Phase::Released => None,
         }
     }
 
     /// Ends the lease if its deadline has passed, and ends the current renewal if its time is over.
     pub(super) fn expire(&mut self, now: Instant) {
-        if self.is_over() {
+        if self.is_over() || self.phase == Phase::Requested {
             return;
         }
         let grace = if flaw!("deadline-ignored") { self.ttl * 60 } else { Duration::ZERO };
@@ -286,6 +359,12 @@ impl<T> State<T> {
     /// that hangs delays fewer leases.
     pub(super) fn split_company(&mut self, company: usize) {
         self.company = (company / PARTS).max(1);
+    }
+
+    /// Records that the store does not have the lease.
+    pub(super) fn not_held(&mut self, reason: LossReason) {
+        self.phase = Phase::Lost(reason);
+        self.in_store = InStore::Nothing;
     }
 
     /// Records that the store did not confirm the renewal.

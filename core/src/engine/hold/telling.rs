@@ -26,7 +26,7 @@ impl Hold {
                 Event::Unconfirmed(Unconfirmed { lock, token, error, remaining })
             }
             // A renewal has its own event.
-            Phase::Held => return,
+            Phase::Requested | Phase::Held => return,
         });
     }
 

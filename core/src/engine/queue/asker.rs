@@ -92,19 +92,15 @@ impl<H: Held> Asker<H> {
     /// After any other grant, the turn goes to the next caller, and each grant allows two queued
     /// callers to send requests. If there are enough permits, many callers are served in a few
     /// round trips. If there are no permits left, the only extra cost is one request.
-    pub(crate) fn granted(
-        self,
-        mode: Mode,
-        file: impl FnOnce(Option<Turn<H>>) -> Arc<H>,
-    ) -> Arc<H> {
+    pub(crate) fn granted(self, mode: Mode, hold: &Arc<H>, give: impl FnOnce(Option<Turn<H>>)) {
         match self {
             Self::Turn(turn) if mode.is_exclusive() => {
                 let line = turn.of.clone();
-                let hold = file(Some(turn));
+                give(Some(turn));
                 if let Some((lines, key)) = line {
-                    lines.at(&key, |line| line.granted(Arc::downgrade(&hold)));
+                    lines.at(&key, |line| line.granted(Arc::downgrade(hold)));
                 }
-                return hold;
+                return;
             }
             Self::Turn(mut turn) => {
                 if let Some((lines, key)) = turn.of.take() {
@@ -117,7 +113,7 @@ impl<H: Held> Asker<H> {
                 lines.tell(key, lines.at(key, |line| line.let_in(2)));
             }
         }
-        file(None)
+        give(None);
     }
 
     fn turn(&self) -> Option<&(Arc<Lines<H>>, LockKey)> {

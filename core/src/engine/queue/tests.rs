@@ -1,5 +1,6 @@
 //! Tests of the queue for one key, as seen by its callers.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -7,10 +8,10 @@ use futures_util::future::BoxFuture;
 
 use super::*;
 use crate::clock::TokioClock;
-use crate::contract::backend::{Fingerprint, Lease, Mode};
-use crate::engine::hold::{Granted, Hold};
+use crate::contract::backend::{Fingerprint, Grant, Lease, Mode};
+use crate::engine::hold::Hold;
 use crate::engine::wait::Wait;
-use crate::observe::{AskedKind, Events};
+use crate::observe::AskedKind;
 use crate::options::LockOptions;
 use crate::retry::Retry;
 
@@ -75,10 +76,10 @@ fn holder(answer: Result<Next<Hold>, Error>) -> Holder {
 /// Grants a lease with the default TTL.
 fn granted(asker: Asker<Hold>, mode: Mode, clock: &dyn Clock) -> Arc<Hold> {
     let lease = Lease::new(&LockKey::new("k").unwrap(), LockOptions::DEFAULT_TTL);
-    let granted = Granted::at_once(lease.with_mode(mode), clock.now());
-    let options = Arc::default();
-    let told = (&Events::default(), AskedKind::Mutex);
-    asker.granted(mode, |turn| Hold::new(granted, None, &options, turn, Arc::default(), told))
+    let hold = Hold::of(lease.with_mode(mode), None);
+    hold.granted(&Grant::new(NonZeroU64::MIN), clock.now(), false);
+    asker.granted(mode, &hold, |turn| hold.give_to_caller(turn));
+    hold
 }
 
 #[tokio::test(start_paused = true)]
