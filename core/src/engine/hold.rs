@@ -6,10 +6,11 @@ mod renewing;
 mod state;
 mod taker;
 mod telling;
+mod validity;
 
 pub(crate) use alarm::Alarm;
 pub(crate) use renewing::Renewing;
-pub(crate) use state::{BATCH, Place, Term};
+pub(crate) use state::{MAX_BATCH, Place, Term};
 
 use state::{InStore, Phase, Standing, State};
 
@@ -153,13 +154,13 @@ impl Hold {
         let options = &self.options;
         let mut state = lock(&self.state);
         state.in_store = InStore::Granted;
-        state.token = grant.token();
-        state.spare_tokens = grant.spare_tokens().min(options.spare_tokens());
-        state.granted_at = sent_at;
-        state.since = sent_at;
-        state.min_until = sent_at + options.min_hold.unwrap_or_default();
-        state.has_news = grant.has_news();
-        state.unanswered = is_unanswered.then(|| Box::new(self.usable_ttl(None)));
+        state.granted.token = grant.token();
+        state.holders.spare_tokens = grant.spare_tokens().min(options.spare_tokens());
+        state.granted.sent_at = sent_at;
+        state.holders.since = sent_at;
+        state.granted.locked_until = sent_at + options.min_hold.unwrap_or_default();
+        state.renewal.reports_changes = grant.has_news();
+        state.validity.unanswered_ttl = is_unanswered.then(|| Box::new(self.usable_ttl(None)));
         let max = max_until(options, sent_at);
         state.renewed(sent_at, self.usable_ttl(Some(grant)), max, options.renewal);
         if !grant.has_news() {
@@ -170,7 +171,8 @@ impl Hold {
     /// Gives the granted lease to the caller, which has the turn if the lease excludes all others.
     pub(crate) fn give_to_caller(&self, turn: Option<Turn<Self>>) {
         let mut state = lock(&self.state);
-        (state.turn, state.taker, state.depth) = (turn, OwnerId::current(), 1);
+        (state.turn, state.holders.acquired_by, state.holders.guards) =
+            (turn, OwnerId::current(), 1);
     }
 
     pub(crate) fn lease(&self) -> &Lease {
@@ -191,7 +193,7 @@ impl Hold {
     }
 
     pub(crate) fn owner(&self) -> Option<OwnerId> {
-        lock(&self.state).owner
+        lock(&self.state).holders.owner
     }
 
     /// Returns the lease's place in the watchdog's schedule.
@@ -213,13 +215,13 @@ impl Hold {
     }
 
     pub(crate) fn deadline(&self) -> Instant {
-        lock(&self.state).deadline
+        lock(&self.state).validity.deadline
     }
 
     /// Returns when the watchdog starts to handle the lease. Nothing is due before that time.
     pub(crate) fn of_age(&self) -> Instant {
         let state = lock(&self.state);
-        deadline::of_age(state.granted_at).min(state.due)
+        deadline::of_age(state.granted.sent_at).min(state.renewal.due)
     }
 
     /// Returns when the watchdog must check the lease next, or `None` if the lease is over.
@@ -232,11 +234,14 @@ impl Hold {
             return None;
         }
         let renews_next = state.phase == Phase::Held
-            && state.due < state.deadline
-            && !state.renewing
-            && !state.news
+            && state.renewal.due < state.validity.deadline
+            && !state.renewal.in_progress
+            && !state.renewal.is_notified
             && self.wanted(&state).tenure() == Tenure::Kept;
-        Some(Due { at: state.due, renews_with: renews_next.then_some(state.ttl) })
+        Some(Due {
+            at: state.renewal.due,
+            renews_with: renews_next.then_some(state.validity.requested_ttl),
+        })
     }
 
     /// Returns the state of the lease. If the deadline has passed, the lease ends now.
@@ -253,7 +258,7 @@ impl Hold {
     ) -> Result<Release, Error> {
         let (lease, locked_for) = {
             let state = lock(&self.state);
-            (self.stored(&state), state.min_until.since(now))
+            (self.stored(&state), state.granted.locked_until.since(now))
         };
         if locked_for.is_zero() {
             return backend.release(&lease).await;
@@ -275,8 +280,11 @@ impl Hold {
         let mut state = lock(&self.state);
         state.in_store = InStore::Ending;
         _needless = state.let_go();
-        let not_before =
-            if state.renewing { state.due.min(state.min_until) } else { Instant::ZERO };
+        let not_before = if state.renewal.in_progress {
+            state.renewal.due.min(state.granted.locked_until)
+        } else {
+            Instant::ZERO
+        };
         (not_before, self.stored(&state).ttl())
     }
 
@@ -288,7 +296,8 @@ impl Hold {
     /// Returns the lease that the store may have, with the longest TTL that the store may have.
     fn stored(&self, state: &State<Turn<Self>>) -> Lease {
         // The store may not have received a shorter TTL yet.
-        let ttl = state.ttl.max(state.in_force) + self.options.lock_delay;
+        let ttl = state.validity.requested_ttl.max(state.validity.confirmed_ttl)
+            + self.options.lock_delay;
         match state.phase {
             Phase::Requested => self.lease.clone(),
             _ => self.wanted(state).clone().with_ttl(ttl),
@@ -304,8 +313,10 @@ impl Hold {
             let mut changed = pin!(changes.notified());
             changed.as_mut().enable();
             let renewing_until = self.update(now, |state| {
-                let undoes = state.renewing && !state.is_over() && now < state.min_until;
-                undoes.then_some(state.due.min(state.min_until))
+                let undoes = state.renewal.in_progress
+                    && !state.is_over()
+                    && now < state.granted.locked_until;
+                undoes.then_some(state.renewal.due.min(state.granted.locked_until))
             });
             let Some(until) = renewing_until else { break };
             clock::until(clock, until, changed).await;
@@ -316,7 +327,7 @@ impl Hold {
 
     /// Allows the key to become free immediately after the release.
     pub(crate) fn waive_min_hold(&self) {
-        lock(&self.state).min_until = Instant::ZERO;
+        lock(&self.state).granted.locked_until = Instant::ZERO;
     }
 
     /// Returns whether the lease was lost but stays in force in the store as long as other leases
@@ -349,18 +360,18 @@ impl Hold {
     pub(crate) fn holder(&self, now: Instant) -> Holder {
         let state = lock(&self.state);
         let lease = self.wanted(&state);
-        let remaining = state.deadline.since(now) + self.options.lock_delay;
+        let remaining = state.validity.deadline.since(now) + self.options.lock_delay;
         Holder::new(lease.id().fingerprint())
             .with_description(lease.description().cloned())
             .with_remaining(Some(remaining))
             .with_mode(lease.mode())
-            .with_token(Some(state.token + u64::from(state.term.0)))
+            .with_token(Some(state.granted.token + u64::from(state.holders.term.0)))
     }
 
     /// Returns whether a client has asked the holder in this term to finish early.
     pub(crate) fn is_asked_back_from(&self, term: Term) -> bool {
         let state = lock(&self.state);
-        state.asked_back && state.term == term
+        state.holders.revocation_requested && state.holders.term == term
     }
 
     /// Returns why the lease was lost, or `None` if it was not lost.
@@ -370,7 +381,7 @@ impl Hold {
 
     /// Returns why the holder in this term lost the lease, or `None` if it did not lose the lease.
     pub(crate) fn loss_of(&self, term: Term, now: Instant) -> Option<LossReason> {
-        self.update(now, |state| if state.term == term { state.loss() } else { None })
+        self.update(now, |state| if state.holders.term == term { state.loss() } else { None })
     }
 
     /// Returns whether the lease was lost or released.
@@ -381,7 +392,7 @@ impl Hold {
     /// Returns whether no guard from this term exists.
     pub(crate) fn is_abandoned(&self, term: Term) -> bool {
         let state = lock(&self.state);
-        state.depth == 0 || state.term != term
+        state.holders.guards == 0 || state.holders.term != term
     }
 
     /// Handles a possible pause of the whole machine. The lease becomes unconfirmed, and its
@@ -420,7 +431,7 @@ impl Hold {
         now: Instant,
     ) -> Result<bool, Error> {
         self.update(now, |state| match state.phase {
-            _ if state.depth == 0 || state.term != term => Ok(false),
+            _ if state.holders.guards == 0 || state.holders.term != term => Ok(false),
             Phase::Lost(reason) => Err(Error::lost(reason)),
             _ if mode.is_mutex() != self.wanted(state).mode().is_mutex() => {
                 let message = "the owner already holds the key as a lock of another type";
@@ -430,12 +441,12 @@ impl Hold {
                 let message = "the owner holds the lock for reading and cannot upgrade to writing, because two upgrading readers would wait for each other; release the read guard first";
                 Err(Error::new(ErrorKind::WouldDeadlock, message))
             }
-            _ if state.depth >= limit => {
+            _ if state.holders.guards >= limit => {
                 let message = format!("the owner already holds the lock {limit} times, which is the reentry limit");
                 Err(Error::new(ErrorKind::ReentryLimit, message))
             }
             _ => {
-                state.depth += 1;
+                state.holders.guards += 1;
                 Ok(true)
             }
         })
@@ -454,7 +465,7 @@ impl Hold {
     ) -> Result<Option<Turn<Self>>, Error> {
         self.update(now, |state| match state.phase {
             Phase::Lost(reason) => Err(Error::lost(reason)),
-            _ if state.depth > 1 => {
+            _ if state.holders.guards > 1 => {
                 let message = "the owner has other write guards; release them first";
                 Err(Error::new(ErrorKind::Invalid, message))
             }
@@ -462,7 +473,7 @@ impl Hold {
                 let wanted = self.wanted(state).clone();
                 let mode = reduced(wanted.mode())?;
                 let shared = wanted.with_mode(mode);
-                state.amended = Some(Box::new(shared));
+                state.renewal.changed_lease = Some(Box::new(shared));
                 Ok(state.turn.take())
             }
         })
@@ -475,30 +486,34 @@ impl Hold {
     /// ago, and the watchdog then checks the lease soon.
     pub(crate) fn pass_on(&self, now: Instant) -> Option<Passed> {
         self.update(now, |state| {
-            let is_last = state.phase == Phase::Held && state.depth == 1;
-            if !is_last || state.term.0 == state.spare_tokens || !state.turn.as_mut()?.has_line() {
+            let is_last = state.phase == Phase::Held && state.holders.guards == 1;
+            if !is_last
+                || state.holders.term.0 == state.holders.spare_tokens
+                || !state.turn.as_mut()?.has_line()
+            {
                 return None;
             }
-            state.share_ends = state.share_ends.min(now + TIME_SHARE);
-            let in_time = now < state.share_ends;
-            let is_asking = state.renewing && state.asks_for_news;
-            let has_news = state.news || is_asking || state.watch.has_changed();
-            let is_contested = has_news || state.asked_back;
+            state.holders.hand_off_until = state.holders.hand_off_until.min(now + TIME_SHARE);
+            let in_time = now < state.holders.hand_off_until;
+            let is_asking = state.renewal.in_progress && state.renewal.caused_by_notification;
+            let has_news = state.renewal.is_notified || is_asking || state.watch.has_changed();
+            let is_contested = has_news || state.holders.revocation_requested;
             let is_contested = is_contested && !flaw!("hand-off-despite-revocation");
-            let looks_at = deadline::of_age(state.confirmed_at);
+            let looks_at = deadline::of_age(state.validity.confirmed_at);
             let is_known = state.is_watched() || now < looks_at;
             let ttl = self.options.ttl;
-            let is_as_new = state.ttl == ttl && state.deadline.since(now) >= ttl / 2;
+            let is_as_new = state.validity.requested_ttl == ttl
+                && state.validity.deadline.since(now) >= ttl / 2;
             let is_as_new = is_as_new || flaw!("hand-off-before-expiry");
             if !in_time || is_contested || !is_known || !is_as_new {
                 return None;
             }
             let waiter = state.turn.as_mut()?.next_taker(&self.options)?;
-            state.term.0 += 1;
+            state.holders.term.0 += 1;
             let is_due_earlier = !state.is_watched() && state.bring_forward(looks_at);
-            let owner = mem::replace(&mut state.owner, waiter.owner());
-            let held = now.since(mem::replace(&mut state.since, now));
-            Some(Passed { waiter, term: state.term, owner, held, is_due_earlier })
+            let owner = mem::replace(&mut state.holders.owner, waiter.owner());
+            let held = now.since(mem::replace(&mut state.holders.since, now));
+            Some(Passed { waiter, term: state.holders.term, owner, held, is_due_earlier })
         })
     }
 
@@ -506,8 +521,8 @@ impl Hold {
     pub(crate) fn leave(&self, now: Instant) -> Leave {
         self.update(now, |state| {
             let seen = state.as_seen();
-            state.depth -= 1;
-            if state.depth > 0 {
+            state.holders.guards -= 1;
+            if state.holders.guards > 0 {
                 return Leave::Inner(seen);
             }
             if !state.is_over() {
@@ -585,19 +600,19 @@ impl Hold {
 
     /// Returns the latest allowed deadline.
     fn max_until(&self, state: &State<Turn<Self>>) -> Instant {
-        max_until(&self.options, state.granted_at)
+        max_until(&self.options, state.granted.sent_at)
     }
 
     /// Returns the next time at which the lease can change without an event.
     fn next_moment(&self) -> Instant {
         let state = lock(&self.state);
         // The retry of a renewal is never due after the deadline.
-        if state.renewing { state.due } else { state.deadline }
+        if state.renewal.in_progress { state.renewal.due } else { state.validity.deadline }
     }
 
     /// Returns the lease that renewals request, apart from its TTL.
     fn wanted<'a>(&'a self, state: &'a State<Turn<Self>>) -> &'a Lease {
-        state.amended.as_deref().unwrap_or(&self.lease)
+        state.renewal.changed_lease.as_deref().unwrap_or(&self.lease)
     }
 
     /// Subscribes to notifications about the key. The alarm passes the notifications to the
@@ -618,9 +633,9 @@ impl Hold {
             if polled.is_pending() {
                 break;
             }
-            state.news = true;
+            state.renewal.is_notified = true;
         }
-        if state.news && !state.renewing {
+        if state.renewal.is_notified && !state.renewal.in_progress {
             state.hurry(now);
         }
     }
@@ -645,10 +660,13 @@ impl Hold {
         change: impl FnOnce(&mut State<Turn<Self>>) -> R,
     ) -> R {
         let mut state = lock(&self.state);
-        let before = (state.phase, state.renewing, state.term, state.depth == 0);
+        let before =
+            (state.phase, state.renewal.in_progress, state.holders.term, state.holders.guards == 0);
         state.expire(now);
         let result = change(&mut state);
-        let after = (state.phase, state.renewing, state.term, state.depth == 0);
+        debug_assert!(state.is_possible(), "{:?}, {:?}", state.phase, state.in_store);
+        let after =
+            (state.phase, state.renewal.in_progress, state.holders.term, state.holders.guards == 0);
         let at = state.standing();
         let needless = state.is_over().then(|| state.let_go());
         let changed = if before == after { None } else { state.changed.clone() };

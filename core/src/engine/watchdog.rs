@@ -22,16 +22,16 @@ use self::schedule::Schedule;
 use crate::clock::{self, Clock, Instant};
 use crate::contract::backend::{Capabilities, Feature, Lease, LockBackend, Operation, Renewal};
 use crate::contract::error::{Error, ErrorKind};
-use crate::engine::hold::{Alarm, BATCH, Hold, Renewing};
+use crate::engine::hold::{Alarm, Hold, MAX_BATCH, Renewing};
 use crate::engine::reaper::{PendingRelease, Reaper};
 use crate::observe::{self, Events};
 use crate::sync::{Mutex, lock};
 
 /// The maximum number of leases with a renewal in progress. Slow renewals run in small batches, and
 /// the limit leaves capacity for all other renewals.
-const MAX_UNDER_WAY: usize = 8 * BATCH;
+const MAX_UNDER_WAY: usize = 8 * MAX_BATCH as usize;
 
-/// Renewals that share a request. A batch contains at least one and at most [`BATCH`] renewals.
+/// Renewals that share a request. A batch contains at least one and at most [`MAX_BATCH`] renewals.
 type Batch = Vec<(Renewing, Lease)>;
 
 /// The watchdog for the leases of one client.
@@ -165,7 +165,7 @@ impl Watchdog {
 
     /// Returns some of the leases that are due.
     fn due(&self) -> Vec<Arc<Hold>> {
-        lock(&self.schedule).due(self.clock.now(), BATCH)
+        lock(&self.schedule).due(self.clock.now(), usize::from(MAX_BATCH))
     }
 
     /// Starts the renewals that are due, in the order of their deadlines, and ends leases whose
@@ -198,7 +198,9 @@ impl Watchdog {
     /// A lease with a shorter time limit than the batch becomes due again in the meantime.
     async fn renew(&self, backend: &dyn LockBackend, batch: Batch) -> usize {
         let of = batch.len();
-        let sent = batch.into_iter().map(|(renewing, lease)| (renewing.in_company_of(of), lease));
+        let size = u16::try_from(of).unwrap_or(MAX_BATCH);
+        let sent =
+            batch.into_iter().map(|(renewing, lease)| (renewing.with_batch_size(size), lease));
         let (mut batch, leases): (Vec<Renewing>, Vec<Lease>) = sent.unzip();
         let give_up = batch.iter().map(Renewing::attempt_end).max().unwrap_or(Instant::FAR_FUTURE);
         // If the backend panics, the watchdog must continue for all other leases.
@@ -229,14 +231,16 @@ impl Watchdog {
 /// Divides renewals into requests. All renewals in a request have similar time limits, and no
 /// request is larger than the batch size of any of its leases.
 fn in_batches(mut renewals: Vec<(Renewing, Lease)>) -> Vec<Batch> {
-    let group = |(renewing, _): &(Renewing, Lease)| (renewing.class(), renewing.company());
+    let group = |(renewing, _): &(Renewing, Lease)| (renewing.class(), renewing.batch_size());
     let deadline = |(renewing, _): &(Renewing, Lease)| renewing.hold().deadline();
     renewals.sort_by_cached_key(|renewal| (group(renewal), deadline(renewal)));
     let mut batches: Vec<Batch> = Vec::new();
     for renewal in renewals {
-        let (_, company) = group(&renewal);
+        let (_, size) = group(&renewal);
         match batches.last_mut() {
-            Some(batch) if group(&batch[0]) == group(&renewal) && batch.len() < company => {
+            Some(batch)
+                if group(&batch[0]) == group(&renewal) && batch.len() < usize::from(size) =>
+            {
                 batch.push(renewal);
             }
             _ => batches.push(vec![renewal]),

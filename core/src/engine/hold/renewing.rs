@@ -24,7 +24,7 @@ pub(crate) struct Renewing {
     ttl: Duration,
     sent_at: Instant,
     /// The number of leases that share or may share the request, including this lease.
-    company: usize,
+    batch_size: u16,
     settled: bool,
 }
 
@@ -33,18 +33,24 @@ impl Hold {
     /// to renew, or if a renewal is already in progress.
     pub(crate) fn start_renewal(self: &Arc<Self>, now: Instant) -> Option<(Renewing, Lease)> {
         let mode = self.options.renewal;
-        let (attempt, company, wanted, ttl) = self.update(now, |state| {
+        let (attempt, batch_size, wanted, ttl) = self.update(now, |state| {
             // A capped lease is renewed only to find out whether the store still holds it.
-            let needless = mode == RenewalMode::Off || (state.capped && !state.news);
-            if state.is_over() || state.renewing || needless {
+            let needless =
+                mode == RenewalMode::Off || (state.renewal.is_capped && !state.renewal.is_notified);
+            if state.is_over() || state.renewal.in_progress || needless {
                 return None;
             }
             let attempt = state.start_renewal(now, mode);
-            let ttl = state.ttl.min(self.max_until(state).since(now));
-            Some((attempt, state.company, self.wanted(state).clone().with_ttl(state.ttl), ttl))
+            let ttl = state.validity.requested_ttl.min(self.max_until(state).since(now));
+            Some((
+                attempt,
+                state.renewal.batch_size,
+                self.wanted(state).clone().with_ttl(state.validity.requested_ttl),
+                ttl,
+            ))
         })?;
         let (renewing, lease) = Renewing::new(self, attempt, now, wanted, ttl);
-        Some((renewing.in_company_of(company), lease))
+        Some((renewing.with_batch_size(batch_size), lease))
     }
 
     /// Starts a renewal that changes the lease, after the current renewal has finished.
@@ -65,15 +71,17 @@ impl Hold {
             let now = clock.now();
             let started = self.update(now, |state| match state.phase {
                 Phase::Lost(reason) => Err(Error::lost(reason)),
-                _ if state.renewing => Ok(None),
+                _ if state.renewal.in_progress => Ok(None),
                 _ => {
-                    let wanted = change(self.wanted(state).clone().with_ttl(state.ttl));
+                    let wanted =
+                        change(self.wanted(state).clone().with_ttl(state.validity.requested_ttl));
                     let ttl = wanted.ttl().min(self.max_until(state).since(now));
-                    state.ttl = wanted.ttl();
-                    state.amended = Some(Box::new(wanted.clone()));
+                    state.validity.requested_ttl = wanted.ttl();
+                    state.renewal.changed_lease = Some(Box::new(wanted.clone()));
                     let since =
                         if flaw!("shorter-ttl-too-late") { Instant::FAR_FUTURE } else { now };
-                    state.deadline = state.deadline.min(deadline::deadline(since, ttl));
+                    state.validity.deadline =
+                        state.validity.deadline.min(deadline::deadline(since, ttl));
                     Ok(Some((state.start_renewal(now, mode), wanted, ttl)))
                 }
             })?;
@@ -98,18 +106,21 @@ impl Renewing {
         // A lease that cannot be renewed for its full TTL will not be renewed again.
         let tenure = if ttl < lease.ttl() { Tenure::Fixed } else { lease.tenure() };
         let lease = lease.with_ttl(ttl + hold.lock_delay()).with_tenure(tenure);
-        (Self { hold: Arc::clone(hold), attempt, ttl, sent_at, company: 1, settled: false }, lease)
+        (
+            Self { hold: Arc::clone(hold), attempt, ttl, sent_at, batch_size: 1, settled: false },
+            lease,
+        )
     }
 
     /// Sets the number of leases that share or may share the request.
-    pub(crate) fn in_company_of(mut self, company: usize) -> Self {
-        self.company = company;
+    pub(crate) fn with_batch_size(mut self, batch_size: u16) -> Self {
+        self.batch_size = batch_size;
         self
     }
 
     /// Returns the number of leases that may share the request.
-    pub(crate) fn company(&self) -> usize {
-        self.company
+    pub(crate) fn batch_size(&self) -> u16 {
+        self.batch_size
     }
 
     /// Returns the class of the time limit. Renewals in the same class have similar time limits.
@@ -163,17 +174,17 @@ impl Renewing {
                 Some(Ok(Renewal::Vanished)) => state.not_held(LossReason::Vanished),
                 _ if !is_last => {}
                 Some(Ok(outcome @ (Renewal::Renewed | Renewal::RevocationRequested))) => {
-                    renewed = Some((state.lag(now), state.confirmed_at));
+                    renewed = Some((state.validity.lag(now), state.validity.confirmed_at));
                     state.renewed(sent_at, self.ttl, max, mode);
-                    state.has_news = true;
-                    state.asked_back |= *outcome == Renewal::RevocationRequested;
+                    state.renewal.reports_changes = true;
+                    state.holders.revocation_requested |= *outcome == Renewal::RevocationRequested;
                 }
                 Some(Err(error)) if !error.may_have_been_applied() => state.not_renewed(now, mode),
                 unanswered => {
                     if unanswered.is_none() {
-                        state.split_company(self.company);
+                        state.split_batch(self.batch_size);
                     }
-                    state.note_unanswered(self.ttl);
+                    state.validity.note_unanswered(self.ttl);
                     state.not_renewed(now, mode);
                 }
             }
@@ -192,11 +203,11 @@ impl Drop for Renewing {
         let renewal = self.hold.options.renewal;
         self.hold.update(self.sent_at, |state| {
             if state.end_renewal(self.attempt) && !state.is_over() {
-                state.note_unanswered(self.ttl);
+                state.validity.note_unanswered(self.ttl);
                 state.not_renewed(self.sent_at, renewal);
                 // A caller that repeatedly starts and abandons renewals must not delay the
                 // watchdog's renewal.
-                state.due = state.due.min(self.attempt.due_before);
+                state.renewal.due = state.renewal.due.min(self.attempt.due_before);
             }
         });
         self.hold.alarm.ring(Arc::clone(&self.hold));

@@ -4,6 +4,7 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::validity::Validity;
 use crate::clock::Instant;
 use crate::contract::backend::{KeyWatch, Lease};
 use crate::contract::loss::{LeaseState, LossReason};
@@ -15,12 +16,12 @@ use crate::sync::Notify;
 /// The maximum number of leases in one renewal request. This number is large enough to make the
 /// cost of the round trip per lease small. The number is also small enough that a batch occupies
 /// the store only briefly (a few hundred microseconds on Redis).
-pub(crate) const BATCH: usize = 256;
+pub(crate) const MAX_BATCH: u16 = 256;
 
 /// If a batch of renewals gets no reply, it is retried in this many parts. A TTL allows three
 /// attempts, so a lease whose renewal hangs must be alone in the third attempt. After an outage,
 /// each batch costs this number of requests instead of one request per lease.
-const PARTS: usize = 16;
+const PARTS: u16 = 16;
 
 /// A place in the watchdog's schedule, which consists of a bucket and an index into the bucket.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -35,59 +36,10 @@ pub(crate) enum Place {
 pub(super) struct State<T> {
     pub(super) phase: Phase,
     pub(super) in_store: InStore,
-    /// The token of the first holder. Each later holder has the next token.
-    pub(super) token: u64,
-    /// The number of additional holders that can get a token.
-    pub(super) spare_tokens: u32,
-    /// When the granted request was sent.
-    pub(super) granted_at: Instant,
-    /// The local TTL that renewals request.
-    pub(super) ttl: Duration,
-    /// The local TTL that the store has last confirmed.
-    pub(super) in_force: Duration,
-    /// The shortest TTL of all requests without a reply, because the store may still apply any of
-    /// these requests. Boxed, because such requests are rare and a process may have many leases.
-    pub(super) unanswered: Option<Box<Duration>>,
-    /// The lease that renewals request, if its mode or description differs from the grant.
-    pub(super) amended: Option<Box<Lease>>,
-    pub(super) deadline: Instant,
-    /// When the lease was requested or handed off by the previous holder.
-    pub(super) since: Instant,
-    /// When the request that the store last confirmed was sent.
-    pub(super) confirmed_at: Instant,
-    /// Whether the store already reports changes of this lease, if the store reports changes at
-    /// all.
-    pub(super) has_news: bool,
-    /// The key stays locked until this time, even after a release.
-    pub(super) min_until: Instant,
-    /// Whether the deadline has reached its limit.
-    pub(super) capped: bool,
-    /// When the watchdog must check the lease next.
-    pub(super) due: Instant,
-    /// The number of previous holders.
-    pub(super) term: Term,
-    /// The owner that can lock the key again, if the lock is reentrant.
-    pub(super) owner: Option<OwnerId>,
-    /// The task that acquired the lease, or the thread if the caller was not in a task.
-    pub(super) taker: OwnerId,
-    /// The number of guards.
-    pub(super) depth: u32,
-    /// After this time, the lease is not handed off, because other processes may also be waiting.
-    /// The time is set when the first holder leaves.
-    pub(super) share_ends: Instant,
-    /// The number of leases that may share the next renewal request, including this lease.
-    pub(super) company: usize,
-    /// Whether a renewal is in progress. The flag stays set until the renewal's retry is due,
-    /// because two concurrent renewals could reach the store in either order.
-    pub(super) renewing: bool,
-    /// The number of the last renewal. A reply to an earlier renewal is too late.
-    pub(super) attempt: u32,
-    /// Whether a notification has arrived since the last renewal started.
-    pub(super) news: bool,
-    /// Whether a notification caused the last renewal.
-    pub(super) asks_for_news: bool,
-    /// Whether a client has asked the holder to finish early.
-    pub(super) asked_back: bool,
+    pub(super) granted: Granted,
+    pub(super) validity: Validity,
+    pub(super) renewal: RenewalState,
+    pub(super) holders: Holders,
     /// The lease's place in the watchdog's schedule. This field changes only while the schedule is
     /// locked.
     pub(super) place: Option<Place>,
@@ -96,6 +48,64 @@ pub(super) struct State<T> {
     /// The turn among the callers in this process, which ends with the lease.
     pub(super) turn: Option<T>,
     pub(super) watch: KeyWatch,
+}
+
+/// The store's grant.
+#[derive(Debug)]
+pub(super) struct Granted {
+    /// The token of the first holder. Each later holder has the next token.
+    pub(super) token: u64,
+    /// When the granted request was sent.
+    pub(super) sent_at: Instant,
+    /// The key stays locked until this time, even after a release.
+    pub(super) locked_until: Instant,
+}
+
+/// The renewals of the lease.
+#[derive(Debug)]
+pub(super) struct RenewalState {
+    /// When the watchdog must check the lease next.
+    pub(super) due: Instant,
+    /// Whether a renewal is in progress. The flag stays set until the renewal's retry is due,
+    /// because two concurrent renewals could reach the store in either order.
+    pub(super) in_progress: bool,
+    /// The number of the last renewal. A reply to an earlier renewal is too late.
+    pub(super) number: u32,
+    /// The number of leases that may share the next renewal request, including this lease.
+    pub(super) batch_size: u16,
+    /// The lease that renewals request, if its mode or description differs from the grant.
+    pub(super) changed_lease: Option<Box<Lease>>,
+    /// Whether the deadline has reached its limit, so that only notifications cause renewals.
+    pub(super) is_capped: bool,
+    /// Whether the store already reports changes of this lease, if the store reports changes at
+    /// all.
+    pub(super) reports_changes: bool,
+    /// Whether a notification has arrived since the last renewal started.
+    pub(super) is_notified: bool,
+    /// Whether a notification caused the last renewal.
+    pub(super) caused_by_notification: bool,
+}
+
+/// The guards, which belong to one holder at a time.
+#[derive(Debug)]
+pub(super) struct Holders {
+    /// The number of previous holders.
+    pub(super) term: Term,
+    /// The number of holders after the first holder that can get a token.
+    pub(super) spare_tokens: u32,
+    /// The number of guards.
+    pub(super) guards: u32,
+    /// The owner that can lock the key again, if the lock is reentrant.
+    pub(super) owner: Option<OwnerId>,
+    /// The task that acquired the lease, or the thread if the caller was not in a task.
+    pub(super) acquired_by: OwnerId,
+    /// When the lease was requested or handed off by the previous holder.
+    pub(super) since: Instant,
+    /// After this time, the lease is not handed off, because other processes may also be waiting.
+    /// The time is set when the first holder leaves.
+    pub(super) hand_off_until: Instant,
+    /// Whether a client has asked the holder to finish early.
+    pub(super) revocation_requested: bool,
 }
 
 /// Identifies one of the successive holders of a lease. All guards in a term belong to one owner
@@ -135,8 +145,7 @@ pub(super) enum Phase {
 
 /// What the store may have of a lease.
 ///
-/// The phase and this value can differ. For example, guards of a lost lease can exist for a long time
-/// after the store has forgotten the lease, or while its release is in progress.
+/// [`State::is_possible`] lists which values are possible in each [`Phase`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum InStore {
     Nothing,
@@ -152,7 +161,7 @@ impl<T> State<T> {
     /// Creates the state of a lease that has not been requested yet, with the options' TTL and the TTL of
     /// the first request.
     pub(super) fn requested(
-        ttl: Duration,
+        requested_ttl: Duration,
         first_ttl: Duration,
         owner: Option<OwnerId>,
         watch: KeyWatch,
@@ -160,31 +169,35 @@ impl<T> State<T> {
         Self {
             phase: Phase::Requested,
             in_store: InStore::Nothing,
-            token: 0,
-            spare_tokens: 0,
-            granted_at: Instant::ZERO,
-            ttl,
-            in_force: first_ttl,
-            unanswered: None,
-            amended: None,
-            deadline: Instant::ZERO,
-            since: Instant::ZERO,
-            confirmed_at: Instant::ZERO,
-            has_news: false,
-            min_until: Instant::ZERO,
-            capped: false,
-            due: Instant::ZERO,
-            term: Term::default(),
-            owner,
-            taker: OwnerId::current(),
-            depth: 0,
-            share_ends: Instant::FAR_FUTURE,
-            company: BATCH,
-            renewing: false,
-            attempt: 0,
-            news: false,
-            asks_for_news: false,
-            asked_back: false,
+            granted: Granted { token: 0, sent_at: Instant::ZERO, locked_until: Instant::ZERO },
+            validity: Validity {
+                deadline: Instant::ZERO,
+                requested_ttl,
+                confirmed_ttl: first_ttl,
+                confirmed_at: Instant::ZERO,
+                unanswered_ttl: None,
+            },
+            renewal: RenewalState {
+                due: Instant::ZERO,
+                in_progress: false,
+                number: 0,
+                batch_size: MAX_BATCH,
+                changed_lease: None,
+                is_capped: false,
+                reports_changes: false,
+                is_notified: false,
+                caused_by_notification: false,
+            },
+            holders: Holders {
+                term: Term::default(),
+                spare_tokens: 0,
+                guards: 0,
+                owner,
+                acquired_by: OwnerId::current(),
+                since: Instant::ZERO,
+                hand_off_until: Instant::FAR_FUTURE,
+                revocation_requested: false,
+            },
             place: None,
             changed: None,
             turn: None,
@@ -192,14 +205,32 @@ impl<T> State<T> {
         }
     }
 
+    /// Returns whether the guards may see `phase` while the store may have `in_store`.
+    pub(super) fn is_possible(&self) -> bool {
+        use InStore::{Ending, Granted, Nothing, Requested};
+
+        match self.phase {
+            Phase::Requested => matches!(self.in_store, Nothing | Requested | Ending),
+            Phase::Held | Phase::Unconfirmed => self.in_store == Granted,
+            // Guards of a lost lease can exist before, during and after the release.
+            Phase::Lost(_) => matches!(self.in_store, Granted | Ending | Nothing),
+            Phase::Released => matches!(self.in_store, Ending | Nothing),
+        }
+    }
+
     /// Returns the number of the token that the holder in this term has.
     pub(super) fn number(&self, term: Term) -> u64 {
-        self.token + if flaw!("hand-off-keeps-token") { 0 } else { u64::from(term.0) }
+        self.granted.token + if flaw!("hand-off-keeps-token") { 0 } else { u64::from(term.0) }
     }
 
     /// Returns the part of the state that events describe.
     pub(super) fn standing(&self) -> Standing {
-        Standing { phase: self.phase, term: self.term, since: self.since, deadline: self.deadline }
+        Standing {
+            phase: self.phase,
+            term: self.holders.term,
+            since: self.holders.since,
+            deadline: self.validity.deadline,
+        }
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -226,15 +257,20 @@ impl<T> State<T> {
         if self.is_over() || self.phase == Phase::Requested {
             return;
         }
-        let grace = if flaw!("deadline-ignored") { self.ttl * 60 } else { Duration::ZERO };
-        if now >= self.deadline + grace {
-            let reason = if self.capped { LossReason::MaxHold } else { LossReason::Expired };
+        let grace = if flaw!("deadline-ignored") {
+            self.validity.requested_ttl * 60
+        } else {
+            Duration::ZERO
+        };
+        if now >= self.validity.deadline + grace {
+            let reason =
+                if self.renewal.is_capped { LossReason::MaxHold } else { LossReason::Expired };
             self.phase = Phase::Lost(reason);
-        } else if self.renewing && now >= self.due {
-            self.renewing = false;
+        } else if self.renewal.in_progress && now >= self.renewal.due {
+            self.renewal.in_progress = false;
             self.phase = Phase::Unconfirmed;
-            self.split_company(self.company);
-            self.note_unanswered(self.ttl);
+            self.split_batch(self.renewal.batch_size);
+            self.validity.note_unanswered(self.validity.requested_ttl);
         }
     }
 
@@ -243,7 +279,7 @@ impl<T> State<T> {
     }
 
     pub(super) fn due_only_at_deadline(&self, renewal: RenewalMode) -> bool {
-        self.capped || renewal == RenewalMode::Off
+        self.renewal.is_capped || renewal == RenewalMode::Off
     }
 
     /// Starts a renewal at `now`.
@@ -252,18 +288,18 @@ impl<T> State<T> {
     /// lease is therefore due again at the time when the watchdog should retry a renewal that got
     /// no reply.
     pub(super) fn start_renewal(&mut self, now: Instant, renewal: RenewalMode) -> Attempt {
-        self.renewing = true;
-        self.attempt = self.attempt.wrapping_add(1);
-        self.asks_for_news = mem::take(&mut self.news);
-        let (pace, due_before) = (self.pace(), self.due);
-        self.due = self.retry_due(deadline::attempt_end(now, pace), renewal);
-        Attempt { number: self.attempt, pace, due_before }
+        self.renewal.in_progress = true;
+        self.renewal.number = self.renewal.number.wrapping_add(1);
+        self.renewal.caused_by_notification = mem::take(&mut self.renewal.is_notified);
+        let (pace, due_before) = (self.validity.renewal_ttl(), self.renewal.due);
+        self.renewal.due = self.retry_due(deadline::attempt_end(now, pace), renewal);
+        Attempt { number: self.renewal.number, pace, due_before }
     }
 
     /// Ends this renewal. Returns `false` if another renewal has started since.
     pub(super) fn end_renewal(&mut self, attempt: Attempt) -> bool {
-        let is_last = self.attempt == attempt.number;
-        self.renewing &= !is_last;
+        let is_last = self.renewal.number == attempt.number;
+        self.renewal.in_progress &= !is_last;
         is_last
     }
 
@@ -275,44 +311,19 @@ impl<T> State<T> {
         max: Instant,
         renewal: RenewalMode,
     ) {
-        let ttl = self.believed(ttl);
+        let ttl = self.validity.limited_ttl(ttl);
         self.phase = Phase::Held;
-        self.company = BATCH;
-        self.confirmed_at = sent_at;
-        self.in_force = ttl;
-        self.deadline = deadline::deadline(sent_at, ttl);
-        self.capped = sent_at + self.ttl >= max;
-        self.due = if self.due_only_at_deadline(renewal) {
-            self.deadline
+        self.renewal.batch_size = MAX_BATCH;
+        self.validity.confirmed_at = sent_at;
+        self.validity.confirmed_ttl = ttl;
+        self.validity.deadline = deadline::deadline(sent_at, ttl);
+        self.renewal.is_capped = sent_at + self.validity.requested_ttl >= max;
+        self.renewal.due = if self.due_only_at_deadline(renewal) {
+            self.validity.deadline
         } else {
-            deadline::renewal_due(sent_at, ttl).min(self.deadline)
+            deadline::renewal_due(sent_at, ttl).min(self.validity.deadline)
         };
         self.heed_news(sent_at, renewal);
-    }
-
-    /// Returns the delay of a renewal that is confirmed at `now`, measured from the time when it
-    /// was first due.
-    pub(super) fn lag(&self, now: Instant) -> Duration {
-        now.since(deadline::renewal_due(self.confirmed_at, self.in_force))
-    }
-
-    /// Returns the TTL within which renewals must succeed. A longer TTL counts only after the store
-    /// has confirmed it.
-    fn pace(&self) -> Duration {
-        self.believed(self.ttl).min(self.in_force)
-    }
-
-    /// Limits `ttl` to the time that the holder may use, because the store may still apply an
-    /// earlier request with a shorter TTL.
-    fn believed(&self, ttl: Duration) -> Duration {
-        self.unanswered.as_deref().map_or(ttl, |unanswered| ttl.min(*unanswered))
-    }
-
-    /// Records a request that got no reply. The store may already have applied `ttl` or may still
-    /// apply it.
-    pub(super) fn note_unanswered(&mut self, ttl: Duration) {
-        let ttl = if flaw!("unanswered-renewal-forgotten") { Duration::MAX } else { ttl };
-        self.unanswered = Some(Box::new(self.believed(ttl)));
     }
 
     /// Schedules an early renewal, because this store reports changes of a lease only after its
@@ -323,21 +334,21 @@ impl<T> State<T> {
         }
         // A capped lease is renewed only because of notifications, so set the flag as if a
         // notification had arrived.
-        self.news = self.capped;
-        self.due = self.due.min(deadline::of_age(since));
+        self.renewal.is_notified = self.renewal.is_capped;
+        self.renewal.due = self.renewal.due.min(deadline::of_age(since));
     }
 
     /// Returns whether the store sends a notification when the lease ends.
     pub(super) fn is_watched(&self) -> bool {
-        self.has_news && !self.watch.is_silent()
+        self.renewal.reports_changes && !self.watch.is_silent()
     }
 
     /// Makes the lease due at `instant`, unless a renewal is in progress. Returns `false` if the
     /// lease was already due by then.
     pub(super) fn bring_forward(&mut self, instant: Instant) -> bool {
-        let is_earlier = !self.renewing && instant < self.due;
+        let is_earlier = !self.renewal.in_progress && instant < self.renewal.due;
         if is_earlier {
-            self.due = instant;
+            self.renewal.due = instant;
         }
         is_earlier
     }
@@ -350,15 +361,15 @@ impl<T> State<T> {
         let soon = if self.phase == Phase::Unconfirmed {
             deadline::news_due_after_failure(now)
         } else {
-            deadline::next_news_due(self.confirmed_at)
+            deadline::next_news_due(self.validity.confirmed_at)
         };
-        self.due = self.due.min(soon);
+        self.renewal.due = self.renewal.due.min(soon);
     }
 
-    /// Reduces the batch size after a request for `company` leases got no reply, so that a renewal
+    /// Reduces the batch size after a request for `size` leases got no reply, so that a renewal
     /// that hangs delays fewer leases.
-    pub(super) fn split_company(&mut self, company: usize) {
-        self.company = (company / PARTS).max(1);
+    pub(super) fn split_batch(&mut self, size: u16) {
+        self.renewal.batch_size = (size / PARTS).max(1);
     }
 
     /// Records that the store does not have the lease.
@@ -370,9 +381,9 @@ impl<T> State<T> {
     /// Records that the store did not confirm the renewal.
     pub(super) fn not_renewed(&mut self, now: Instant, renewal: RenewalMode) {
         self.phase = Phase::Unconfirmed;
-        self.due = self.retry_due(now, renewal);
+        self.renewal.due = self.retry_due(now, renewal);
         // Without this flag, a capped lease would not be renewed again.
-        self.news |= self.capped && self.asks_for_news;
+        self.renewal.is_notified |= self.renewal.is_capped && self.renewal.caused_by_notification;
         self.heed_news(now, renewal);
     }
 
@@ -380,19 +391,19 @@ impl<T> State<T> {
     pub(super) fn doubt(&mut self, now: Instant, renewal: RenewalMode) {
         self.phase = Phase::Unconfirmed;
         // The reply to an earlier renewal contains no information about the time since then.
-        self.attempt = self.attempt.wrapping_add(1);
-        if mem::take(&mut self.renewing) {
-            self.note_unanswered(self.ttl);
+        self.renewal.number = self.renewal.number.wrapping_add(1);
+        if mem::take(&mut self.renewal.in_progress) {
+            self.validity.note_unanswered(self.validity.requested_ttl);
         }
         // A capped lease is renewed only to find out whether the store still holds it.
-        self.news |= self.capped;
+        self.renewal.is_notified |= self.renewal.is_capped;
         if renewal == RenewalMode::Watchdog {
-            self.due = now;
+            self.renewal.due = now;
         }
     }
 
     fn heed_news(&mut self, now: Instant, renewal: RenewalMode) {
-        if self.news && renewal == RenewalMode::Watchdog {
+        if self.renewal.is_notified && renewal == RenewalMode::Watchdog {
             self.hurry(now);
         }
     }
@@ -400,9 +411,9 @@ impl<T> State<T> {
     /// Returns when the watchdog tries again after a renewal that failed at `now`.
     fn retry_due(&self, now: Instant, renewal: RenewalMode) -> Instant {
         if self.due_only_at_deadline(renewal) {
-            self.deadline
+            self.validity.deadline
         } else {
-            deadline::retry_due(now, self.pace()).min(self.deadline)
+            deadline::retry_due(now, self.validity.renewal_ttl()).min(self.validity.deadline)
         }
     }
 }

@@ -14,7 +14,7 @@ impl Hold {
     pub(crate) fn taken_over(&self, now: Instant) -> bool {
         let taker = OwnerId::current();
         self.update(now, |state| {
-            state.taker = taker;
+            state.holders.acquired_by = taker;
             !state.is_over()
         })
     }
@@ -22,6 +22,6 @@ impl Hold {
     /// Returns whether the current task acquired the lease. Outside tasks, the current thread
     /// counts instead.
     pub(crate) fn was_taken_by_caller(&self) -> bool {
-        lock(&self.state).taker == OwnerId::current()
+        lock(&self.state).holders.acquired_by == OwnerId::current()
     }
 }
