@@ -382,8 +382,8 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
 
     /// Returns the reaper, which releases the locks of dropped guards.
     #[cfg(feature = "blocking")]
-    pub(crate) fn reaper(&self) -> &Arc<crate::engine::reaper::Reaper> {
-        self.engine.reaper()
+    pub(crate) fn releases(&self) -> &Arc<crate::engine::releases::ReleaseQueue> {
+        self.engine.releases()
     }
 }
 

@@ -3,25 +3,25 @@
 
 pub(crate) mod pipeline;
 
-pub(crate) mod few;
+pub(crate) mod one_or_many;
 pub(crate) mod request;
 pub(crate) mod wait;
 
 pub(crate) mod reentrancy;
 
 pub(crate) mod queue;
-pub(crate) mod tries;
+pub(crate) mod retry_state;
 
 pub(crate) mod acquire;
 
 pub(crate) mod watchdog;
 
+pub(crate) mod background;
 pub(crate) mod deadline;
-pub(crate) mod hold;
+mod fallback_thread;
+pub(crate) mod held_by_caller;
 pub(crate) mod process;
-pub(crate) mod reaper;
-pub(crate) mod runs;
-mod stand_in;
-pub(crate) mod upkeep;
+pub(crate) mod record;
+pub(crate) mod releases;
 
 mod lifecycle;

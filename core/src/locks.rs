@@ -1,6 +1,6 @@
 //! The lock types, each of which is a thin layer over the engine.
 
-pub(crate) mod face;
+pub(crate) mod handle;
 
 pub mod election;
 pub(crate) mod multi_lock;

@@ -15,7 +15,7 @@ mod batcher;
 mod hand_over;
 mod in_order;
 mod queue;
-mod reaper;
+mod releases;
 mod watch;
 
 use std::future::pending;

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::contract::error::{Error, ErrorKind};
 use crate::engine::process::Process;
-use crate::engine::reaper::Reaper;
+use crate::engine::releases::ReleaseQueue;
 use crate::options::LockOptions;
 
 /// A runtime on a background thread, which runs until this value and all its clones are dropped.
@@ -24,9 +24,9 @@ pub(super) struct Background {
     runtime: Handle,
     process: Process,
     /// Keeps the thread alive. The thread exits after all clones of this sender have been dropped.
-    lives: UnboundedSender<Arc<Reaper>>,
+    lives: UnboundedSender<Arc<ReleaseQueue>>,
     /// `None` until the client has been created.
-    reaper: Option<Arc<Reaper>>,
+    releases: Option<Arc<ReleaseQueue>>,
 }
 
 /// A guard's handle to the background thread. The handle is dropped after all leases of the guard,
@@ -47,14 +47,14 @@ impl Background {
             .name("leasehold".to_owned())
             .spawn(move || runtime.get().block_on(last_until_settled(life)))
             .map_err(failed)?;
-        Ok(Self { runtime: handle, process: Process::current(), lives, reaper: None })
+        Ok(Self { runtime: handle, process: Process::current(), lives, releases: None })
     }
 
-    /// Keeps the thread alive until `reaper` has sent all its releases.
-    pub(super) fn working_for(self, reaper: &Arc<Reaper>) -> Self {
+    /// Keeps the thread alive until all of `releases` have been sent.
+    pub(super) fn working_for(self, releases: &Arc<ReleaseQueue>) -> Self {
         // Sending cannot fail, because the thread receives as long as a sender exists.
-        let _sent = self.lives.send(Arc::clone(reaper));
-        Self { reaper: Some(Arc::clone(reaper)), ..self }
+        let _sent = self.lives.send(Arc::clone(releases));
+        Self { releases: Some(Arc::clone(releases)), ..self }
     }
 
     /// Blocks this thread until `call` has finished. Because this thread polls `call`, this thread
@@ -104,11 +104,11 @@ impl Deref for Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        if let Some(Background { reaper: Some(reaper), process, .. }) = &self.0
+        if let Some(Background { releases: Some(releases), process, .. }) = &self.0
             && !process.was_left()
             && may_block()
         {
-            reaper.wait_until_empty();
+            releases.wait_until_empty();
         }
     }
 }
@@ -148,15 +148,15 @@ impl fmt::Debug for Background {
 ///
 /// If the store does not respond, the releases are retried for
 /// [`LockOptions::DEFAULT_OUTAGE_WAIT`], like the requests of a waiting caller.
-async fn last_until_settled(mut life: UnboundedReceiver<Arc<Reaper>>) {
-    let mut reaper = None;
+async fn last_until_settled(mut life: UnboundedReceiver<Arc<ReleaseQueue>>) {
+    let mut releases = None;
     while let Some(sent) = life.recv().await {
-        reaper = Some(sent);
+        releases = Some(sent);
     }
-    if let Some(reaper) = reaper {
-        let settled = reaper.wait_settled();
+    if let Some(releases) = releases {
+        let settled = releases.wait_settled();
         if tokio::time::timeout(LockOptions::DEFAULT_OUTAGE_WAIT, settled).await.is_err() {
-            reaper.tell_given_up();
+            releases.report_given_up();
         }
     }
 }
@@ -172,8 +172,8 @@ mod tests {
     use crate::clock::TokioClock;
     use crate::contract::backend::Lease;
     use crate::contract::key::LockKey;
-    use crate::engine::hold::Hold;
-    use crate::engine::reaper::PendingRelease;
+    use crate::engine::record::LeaseRecord;
+    use crate::engine::releases::PendingRelease;
     use crate::observe::{Events, Observer, ReleaseFailed, Settings};
 
     #[tokio::test(start_paused = true)]
@@ -182,10 +182,10 @@ mod tests {
         let left = LeftToTtl::default();
         let settings = Settings { observers: vec![Box::new(left.clone())], ..Settings::default() };
         let events = Events::new("memory", settings);
-        let reaper = Arc::new(Reaper::new(Arc::new(TokioClock::new()), events));
+        let releases = Arc::new(ReleaseQueue::new(Arc::new(TokioClock::new()), events));
         let lease = Lease::new(&LockKey::new("k").unwrap(), Duration::from_secs(3_600));
-        PendingRelease::new(Hold::of(lease, None), &reaper).arm();
-        lives.send(reaper).unwrap();
+        PendingRelease::new(LeaseRecord::of(lease, None), &releases).arm();
+        lives.send(releases).unwrap();
         drop(lives);
 
         let start = Instant::now();

@@ -88,7 +88,7 @@ impl LockClient {
     }
 
     fn with_background(client: crate::LockClient, background: Background) -> Self {
-        let background = background.working_for(client.reaper());
+        let background = background.working_for(client.releases());
         Self { client, background }
     }
 

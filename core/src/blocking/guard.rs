@@ -11,7 +11,7 @@ use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::contract::loss::{LeaseState, LossReason};
 use crate::contract::token::FencingToken;
-use crate::engine::runs;
+use crate::engine::held_by_caller;
 use crate::locks::guard::LockGuard;
 
 /// A guard that holds a lease on a key. This is the blocking version of [`LockGuard`].
@@ -162,7 +162,7 @@ impl Guard {
     /// Runs `work` under the lock, so that a nested call for the same lock fails instead of waiting
     /// for itself.
     pub(super) fn run<T>(&self, work: impl FnOnce() -> T) -> T {
-        runs::sync_within(iter::once(self.guard.to_run()), work)
+        held_by_caller::sync_within(iter::once(self.guard.to_run()), work)
     }
 
     pub(super) fn proclaim<V>(&self, value: V) -> Result<(), Error>

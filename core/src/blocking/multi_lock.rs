@@ -10,7 +10,7 @@ use crate::contract::key::{IntoKey, LockKey};
 use crate::contract::loss::LossReason;
 use crate::contract::token::FencingToken;
 use crate::contract::try_lock_error::TryLockError;
-use crate::engine::runs;
+use crate::engine::held_by_caller;
 use crate::locks::guard::LockGuard;
 use crate::options::LockOptions;
 
@@ -332,7 +332,7 @@ impl MultiGuard {
 
     fn run_and_release<T>(self, work: impl FnOnce(&Self) -> T) -> Result<T, Error> {
         let runs = self.guard.guards().iter().map(LockGuard::to_run);
-        let output = runs::sync_within(runs, || work(&self));
+        let output = held_by_caller::sync_within(runs, || work(&self));
         // The async version checks whether the lease was lost before it returns `output`.
         self.background.take().block_on(self.guard.run_and_release(async |_guard| output))
     }

@@ -7,7 +7,7 @@
 //! and the pauses increase with each error.
 //!
 //! All attempts of a call use the same lease IDs. If the reply to an attempt is lost, a later
-//! attempt is granted the same lease. If the call ends before a grant arrives, the reaper releases
+//! attempt is granted the same lease. If the call ends before a grant arrives, the queue of releases ends
 //! every lease that the store may have granted.
 
 use std::time::Duration;
@@ -22,13 +22,13 @@ use crate::contract::backend::{
 use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
+use crate::engine::background::Background;
 use crate::engine::deadline;
-use crate::engine::few::Few;
-use crate::engine::hold::Hold;
-use crate::engine::queue::Asker;
-use crate::engine::reaper::{PendingRelease, Reaper};
-use crate::engine::tries::Tries;
-use crate::engine::upkeep::Upkeep;
+use crate::engine::one_or_many::OneOrMany;
+use crate::engine::queue::StoreAccess;
+use crate::engine::record::LeaseRecord;
+use crate::engine::releases::{PendingRelease, ReleaseQueue};
+use crate::engine::retry_state::RetryState;
 use crate::engine::wait::Wait;
 use crate::observe::{Call, Events, WakeUp};
 use crate::options::LockOptions;
@@ -36,10 +36,10 @@ use crate::retry::{Pauses, Retry};
 
 /// The number of attempts that may follow notifications without a delay. A hand-off needs one or
 /// two attempts, so more attempts indicate a flood of notifications.
-const FREE_LOOKS: u32 = 8;
+const FREE_ATTEMPTS: u32 = 8;
 
 /// The minimum time between attempts during a flood of notifications.
-const LOOK_SPACING: Duration = Duration::from_millis(10);
+const ATTEMPT_SPACING: Duration = Duration::from_millis(10);
 
 /// How long a caller whose wait has ended may take to leave the store's queue. This time is enough
 /// for ten round trips to a nearby server.
@@ -55,7 +55,7 @@ const EXPIRY_MARGIN: Duration = Duration::from_millis(2);
 
 /// The result of an acquisition.
 #[derive(Debug)]
-pub(crate) enum Acquired {
+pub(crate) enum AcquireOutcome {
     /// All leases were granted, and their records contain the grants. `answered_at` is the time
     /// when the reply arrived.
     Granted { answered_at: Instant },
@@ -67,52 +67,53 @@ pub(crate) enum Acquired {
 /// Acquires the leases of all `claims` or none, within `wait`. Every attempt requests all claims.
 ///
 /// `claims` must not be empty, and `pending` contains one entry per claim, in the same order.
-/// `askers` share the results with the callers in this process that are queued behind this one.
+/// `accesses` share the results with the callers in this process that are queued behind this one.
 ///
 /// If there are several claims, the function does not wait. The function returns as soon as a key
 /// is held, and only retries errors from the store. If it waited, callers that need a single key
 /// could overtake this caller indefinitely. To wait for several keys, acquire them one by one.
 ///
 /// If the wait ends, the queue entry is removed before this function returns. If the store does not
-/// confirm the removal within [`LEAVING`], the reaper completes it.
+/// confirm the removal within [`LEAVING`], the background task completes it.
 ///
 /// # Cancel safety
 ///
-/// This function is cancel safe. If the future is dropped, the reaper releases all leases that the
+/// This function is cancel safe. If the future is dropped, the queue of releases ends all leases that the
 /// store may have granted.
 #[inline]
 pub(crate) fn acquire<'a>(
-    upkeep: &'a Upkeep,
+    background: &'a Background,
     claims: &'a [Claim],
-    (pending, askers): (&'a mut [PendingRelease<'_>], &'a [Asker<Hold>]),
+    (pending, accesses): (&'a mut [PendingRelease<'_>], &'a [StoreAccess<LeaseRecord>]),
     wait: Wait,
-    tries: &'a mut Tries,
+    retries: &'a mut RetryState,
     options: &LockOptions,
     call: &'a Call<'_>,
-) -> impl Future<Output = Result<Acquired, Error>> {
-    let (backend, reaper, clock) = (upkeep.backend(), upkeep.reaper(), upkeep.clock());
+) -> impl Future<Output = Result<AcquireOutcome, Error>> {
+    let (backend, releases, clock) =
+        (background.backend(), background.releases(), background.clock());
     // Subscribe before the first attempt, so that no release between the attempt and the wait is
     // missed.
     let watch = backend.watch(Subject::Claim(&claims[0]));
     let started = clock.now();
     let acquisition = Acquisition {
         backend,
-        reaper,
+        releases,
         claims,
         pending,
-        askers,
+        accesses,
         clock,
-        events: upkeep.events(),
+        events: background.events(),
         call,
         watch,
         refused: None,
         is_called: false,
-        doubt: false,
+        may_be_stored: false,
         is_unanswered: false,
         last_failure: None,
         wait,
-        tries,
-        place_due: Instant::FAR_FUTURE,
+        retries,
+        queue_entry_due: Instant::FAR_FUTURE,
         outage_pauses: Retry::default().pauses(),
         spaced: started,
         outage_wait: options.outage_wait,
@@ -124,12 +125,12 @@ pub(crate) fn acquire<'a>(
 
 struct Acquisition<'a, 'r> {
     backend: &'a dyn LockBackend,
-    reaper: &'a Reaper,
+    releases: &'a ReleaseQueue,
     claims: &'a [Claim],
     /// One pending release per claim, which contains the record of the claim's lease.
     pending: &'a mut [PendingRelease<'r>],
     /// The callers that share the store's replies.
-    askers: &'a [Asker<Hold>],
+    accesses: &'a [StoreAccess<LeaseRecord>],
     clock: &'a dyn Clock,
     events: &'a Events,
     call: &'a Call<'a>,
@@ -140,7 +141,7 @@ struct Acquisition<'a, 'r> {
     is_called: bool,
     /// Whether the store may hold a queue entry or, after an attempt without a reply, a lease for
     /// this call.
-    doubt: bool,
+    may_be_stored: bool,
     /// Whether an attempt got no reply. If the request arrives late at the store, it may put the
     /// lease in force again.
     is_unanswered: bool,
@@ -148,13 +149,13 @@ struct Acquisition<'a, 'r> {
     /// error is reported as the cause.
     last_failure: Option<Error>,
     wait: Wait,
-    tries: &'a mut Tries,
+    retries: &'a mut RetryState,
     /// When the queue entry in the store must be refreshed.
-    place_due: Instant,
+    queue_entry_due: Instant,
     /// The pauses between failed attempts. These pauses are separate from `tries`, because an
     /// outage may be short.
     outage_pauses: Pauses,
-    /// When the last attempt would have started if all attempts had been [`LOOK_SPACING`] apart.
+    /// When the last attempt would have started if all attempts had been [`ATTEMPT_SPACING`] apart.
     /// This value limits the rate of attempts.
     spaced: Instant,
     outage_wait: Duration,
@@ -165,11 +166,11 @@ struct Acquisition<'a, 'r> {
 }
 
 /// The result of one attempt.
-enum Attempted {
+enum AttemptOutcome {
     Granted {
         answered_at: Instant,
     },
-    Refused(Refusal),
+    Refused(HeldReply),
     Failed(Error),
     /// The caller's wait ended before the reply arrived.
     CutOff(Error),
@@ -185,24 +186,26 @@ fn cut_off_after(cause: Error) -> Error {
 }
 
 /// The store's reply that another client holds a key.
-struct Refusal {
+struct HeldReply {
     held: Busy,
     retry_after: Option<Duration>,
 }
 
 impl Acquisition<'_, '_> {
-    async fn run(mut self, started: Instant) -> Result<Acquired, Error> {
+    async fn run(mut self, started: Instant) -> Result<AcquireOutcome, Error> {
         let mut now = started;
         loop {
             let refusal = match self.attempt(now).await {
-                Attempted::Granted { answered_at } => return Ok(Acquired::Granted { answered_at }),
-                Attempted::Failed(error) if !error.is_retryable() => return Err(error),
-                Attempted::Failed(error) => Err(error),
-                Attempted::Refused(Refusal { held, .. }) if self.claims.len() > 1 => {
-                    return Ok(Acquired::Held(held));
+                AttemptOutcome::Granted { answered_at } => {
+                    return Ok(AcquireOutcome::Granted { answered_at });
                 }
-                Attempted::Refused(refusal) => Ok(refusal),
-                Attempted::CutOff(error) => match self.refused.take() {
+                AttemptOutcome::Failed(error) if !error.is_retryable() => return Err(error),
+                AttemptOutcome::Failed(error) => Err(error),
+                AttemptOutcome::Refused(HeldReply { held, .. }) if self.claims.len() > 1 => {
+                    return Ok(AcquireOutcome::Held(held));
+                }
+                AttemptOutcome::Refused(refusal) => Ok(refusal),
+                AttemptOutcome::CutOff(error) => match self.refused.take() {
                     // The key was held a moment ago, so report that it is held instead of the
                     // missing reply.
                     Some(held) => return Ok(self.leave(held).await),
@@ -214,15 +217,15 @@ impl Acquisition<'_, '_> {
             };
             self.report(&refusal);
             self.refused = refusal.as_ref().ok().map(|refusal| refusal.held.clone());
-            if !self.wait_to_look_again(&refusal).await {
+            if !self.wait_for_next_attempt(&refusal).await {
                 return match refusal {
-                    Ok(Refusal { held, .. }) => Ok(self.leave(held).await),
+                    Ok(HeldReply { held, .. }) => Ok(self.leave(held).await),
                     Err(error) => Err(error),
                 };
             }
             self.last_failure = refusal.err();
             now = self.clock.now();
-            self.skip_news();
+            self.skip_notifications();
         }
     }
 
@@ -231,23 +234,23 @@ impl Acquisition<'_, '_> {
     ///
     /// If an earlier attempt got no reply, the notifications are kept, because the attempt may have
     /// been granted and the notifications may concern its lease.
-    fn skip_news(&mut self) {
+    fn skip_notifications(&mut self) {
         self.watch.skip();
         if !self.is_unanswered {
-            self.pending.iter().for_each(|lease| lease.hold().skip_news());
+            self.pending.iter().for_each(|lease| lease.record().skip_notifications());
         }
     }
 
     /// Shares the result of an attempt with the callers in this process that are queued behind this
     /// one.
-    fn report(&mut self, refusal: &Result<Refusal, Error>) {
-        for asker in self.askers {
+    fn report(&mut self, refusal: &Result<HeldReply, Error>) {
+        for access in self.accesses {
             match refusal {
-                Ok(Refusal { held, .. }) => asker.refused(held.holder(), self.answered_at),
+                Ok(HeldReply { held, .. }) => access.refused(held.holder(), self.answered_at),
                 Err(error) => {
                     // An outage also counts if it began while this caller was queued in the
                     // process.
-                    let since = asker.failed(self.answered_at, error);
+                    let since = access.failed(self.answered_at, error);
                     self.answered_at = since.max(self.wait.asked_at()).min(self.answered_at);
                 }
             }
@@ -256,30 +259,30 @@ impl Acquisition<'_, '_> {
 
     /// Leaves the store's queue before this call reports that the key is held, so that the queue
     /// entry cannot block the next caller. If the store does not confirm the removal in time, the
-    /// reaper completes it.
-    async fn leave(self, held: Busy) -> Acquired {
-        if self.doubt {
+    /// background task completes it.
+    async fn leave(self, held: Busy) -> AcquireOutcome {
+        if self.may_be_stored {
             let (now, backend, clock) = (self.clock.now(), self.backend, self.clock);
             let pending = self.pending.iter_mut();
             // The store usually has neither a lease nor a queue entry, so any error can be ignored.
             join_all(pending.map(|lease| lease.send(backend, clock, now, now + LEAVING))).await;
         }
-        Acquired::Held(held.later(self.clock.now().since(self.answered_at)))
+        AcquireOutcome::Held(held.later(self.clock.now().since(self.answered_at)))
     }
 
     /// Makes one attempt. All attempts send the same claims, so this attempt is granted if an
     /// earlier attempt was granted but its reply was lost.
-    async fn attempt(&mut self, sent_at: Instant) -> Attempted {
-        self.spaced = self.spaced.max(sent_at) + LOOK_SPACING;
+    async fn attempt(&mut self, sent_at: Instant) -> AttemptOutcome {
+        self.spaced = self.spaced.max(sent_at) + ATTEMPT_SPACING;
         for lease in &mut *self.pending {
-            lease.hold().requested();
+            lease.record().requested();
             lease.arm();
         }
-        if self.reaper.is_awaited() {
-            self.settle_unless_in_doubt();
-            return Attempted::Failed(Error::closed());
+        if self.releases.is_awaited() {
+            self.disarm_unless_stored();
+            return AttemptOutcome::Failed(Error::closed());
         }
-        self.place_due = Instant::FAR_FUTURE;
+        self.queue_entry_due = Instant::FAR_FUTURE;
         self.is_called = false;
         let reply = ask(self.backend, self.claims);
         let reply = clock::until(self.clock, self.attempt_end(sent_at), reply).await;
@@ -290,18 +293,18 @@ impl Acquisition<'_, '_> {
         }
         let error = match reply {
             Some(Ok(Answer::Granted(grants))) => match self.granted(&grants, sent_at, now) {
-                true => return Attempted::Granted { answered_at: now },
+                true => return AttemptOutcome::Granted { answered_at: now },
                 false => indeterminate("the reply that granted the lease arrived too late"),
             },
             Some(Ok(Answer::Held(key, contention))) => {
-                self.doubt |= self.keeps_place(&contention, sent_at);
+                self.may_be_stored |= self.is_queued(&contention, sent_at);
                 self.is_called = contention.woken_by().is_some();
                 self.watch.set_woken_by(contention.woken_by().unwrap_or(WokenBy::Key));
-                self.settle_unless_in_doubt();
+                self.disarm_unless_stored();
                 self.answered_at = now;
                 self.outage_pauses = Retry::default().pauses();
                 let retry_after = contention.retry_after();
-                return Attempted::Refused(Refusal {
+                return AttemptOutcome::Refused(HeldReply {
                     held: Busy::as_told(key, &contention),
                     retry_after,
                 });
@@ -310,16 +313,16 @@ impl Acquisition<'_, '_> {
             None => Error::no_reply().with_operation(Operation::Acquire),
         };
         if error.may_have_been_applied() {
-            self.doubt = true;
+            self.may_be_stored = true;
             self.is_unanswered = true;
         }
-        self.settle_unless_in_doubt();
-        if cut_off { Attempted::CutOff(error) } else { Attempted::Failed(error) }
+        self.disarm_unless_stored();
+        if cut_off { AttemptOutcome::CutOff(error) } else { AttemptOutcome::Failed(error) }
     }
 
     /// Records when the claim's queue entry must be refreshed. Returns `false` if there is no queue
     /// entry.
-    fn keeps_place(&mut self, contention: &Contention, sent_at: Instant) -> bool {
+    fn is_queued(&mut self, contention: &Contention, sent_at: Instant) -> bool {
         // The store does not queue a request for several keys.
         let [claim] = self.claims else { return false };
         let place = match claim.patience() {
@@ -327,46 +330,46 @@ impl Acquisition<'_, '_> {
             Patience::Waits | Patience::Leaves => contention.queue_entry(),
         };
         let Some(place) = place else { return false };
-        self.place_due = deadline::renewal_due(sent_at, place);
+        self.queue_entry_due = deadline::renewal_due(sent_at, place);
         true
     }
 
     /// Returns when to stop waiting for the reply: at the end of the caller's wait, or earlier if a
     /// grant would no longer be useful.
     fn attempt_end(&self, sent_at: Instant) -> Instant {
-        let ends = self.pending.iter().map(|lease| lease.hold().deadline_after(None, sent_at));
+        let ends = self.pending.iter().map(|lease| lease.record().deadline_after(None, sent_at));
         let of_use = ends.min().unwrap_or(sent_at) - self.min_validity;
         let is_known = self.refused.is_some();
         of_use.min(if is_known { self.wait.end() } else { self.wait.reply_end() })
     }
 
     /// Records the grants. Returns `false` if too little time remains for any grant.
-    fn granted(&mut self, grants: &Few<Grant>, sent_at: Instant, now: Instant) -> bool {
+    fn granted(&mut self, grants: &OneOrMany<Grant>, sent_at: Instant, now: Instant) -> bool {
         let sent_at = if flaw!("grant-deadline-from-reply") { now } else { sent_at };
         let needed = now + self.min_validity;
         let in_time = |(lease, grant): (&PendingRelease<'_>, &Grant)| {
-            needed < lease.hold().deadline_after(Some(grant), sent_at)
+            needed < lease.record().deadline_after(Some(grant), sent_at)
         };
         if !self.pending.iter().zip(grants.as_slice()).all(in_time) {
             return false;
         }
         for (lease, grant) in self.pending.iter().zip(grants.as_slice()) {
-            lease.hold().granted(grant, sent_at, self.is_unanswered);
+            lease.record().granted(grant, sent_at, self.is_unanswered);
         }
         true
     }
 
-    fn settle_unless_in_doubt(&mut self) {
-        if !self.doubt {
+    fn disarm_unless_stored(&mut self) {
+        if !self.may_be_stored {
             for lease in &mut *self.pending {
-                lease.hold().not_in_store();
+                lease.record().not_in_store();
                 lease.disarm();
             }
         }
     }
 
     /// Waits until the next attempt is due. Returns `false` if no time or no attempts are left.
-    async fn wait_to_look_again(&mut self, refusal: &Result<Refusal, Error>) -> bool {
+    async fn wait_for_next_attempt(&mut self, refusal: &Result<HeldReply, Error>) -> bool {
         let now = self.clock.now();
         let outage_ends = match refusal {
             Ok(_) => Instant::FAR_FUTURE,
@@ -381,7 +384,7 @@ impl Acquisition<'_, '_> {
         self.call.waits(refusal.as_ref().ok().map(|refusal| &refusal.held));
         // Only attempts after notifications are rate-limited. A pause that the caller has
         // configured is not extended.
-        let unhurried = (self.spaced - LOOK_SPACING * FREE_LOOKS).min(pause_ends);
+        let unhurried = (self.spaced - ATTEMPT_SPACING * FREE_ATTEMPTS).min(pause_ends);
         let unhurried = if flaw!("waiter-never-retries") { Instant::FAR_FUTURE } else { unhurried };
         if unhurried > now {
             self.clock.sleep_until(unhurried.min(self.wait.end())).await;
@@ -390,9 +393,10 @@ impl Acquisition<'_, '_> {
             Ok(refusal) => refusal.retry_after.map(|remaining| now + remaining + EXPIRY_MARGIN),
             Err(_) => self.outage_pauses.next().map(|pause| now + pause),
         };
-        let look_at = hint.map_or(pause_ends, |hint| hint.min(pause_ends));
-        let look_at = look_at.min(self.place_due).min(outage_ends).min(self.wait.end());
-        let news = clock::until(self.clock, look_at, self.watch.changed()).await;
+        let next_attempt = hint.map_or(pause_ends, |hint| hint.min(pause_ends));
+        let next_attempt =
+            next_attempt.min(self.queue_entry_due).min(outage_ends).min(self.wait.end());
+        let news = clock::until(self.clock, next_attempt, self.watch.changed()).await;
         let goes_on = self.clock.now() < self.wait.end();
         if goes_on && refusal.is_ok() {
             self.call.woken(if news.is_some() { WakeUp::Push } else { WakeUp::Poll });
@@ -401,18 +405,18 @@ impl Acquisition<'_, '_> {
     }
 
     /// Returns the end of the current pause, or the end of the next pause if no pause has started.
-    fn pause_ends(&mut self, now: Instant, refusal: Option<&Refusal>) -> Option<Instant> {
-        let is_called = self.is_called && self.place_due < Instant::FAR_FUTURE;
-        if self.tries.are_by_default() && is_called {
+    fn pause_ends(&mut self, now: Instant, refusal: Option<&HeldReply>) -> Option<Instant> {
+        let is_called = self.is_called && self.queue_entry_due < Instant::FAR_FUTURE;
+        if self.retries.are_by_default() && is_called {
             // Polling is not necessary, because the store notifies this caller and is contacted
             // anyway when the queue entry is refreshed.
             return Some(Instant::FAR_FUTURE);
         }
-        self.tries.pause_ends(now, refusal.and_then(Refusal::holder_left))
+        self.retries.pause_ends(now, refusal.and_then(HeldReply::holder_left))
     }
 }
 
-impl Refusal {
+impl HeldReply {
     fn holder_left(&self) -> Option<Duration> {
         self.held.remaining().or(self.retry_after)
     }
@@ -421,7 +425,7 @@ impl Refusal {
 /// The store's reply to a request.
 enum Answer {
     /// One grant per claim.
-    Granted(Few<Grant>),
+    Granted(OneOrMany<Grant>),
     Held(LockKey, Contention),
 }
 
@@ -433,12 +437,12 @@ async fn ask(backend: &dyn LockBackend, claims: &[Claim]) -> Result<Answer, Erro
                 let message = "the number of granted leases differs from the number requested";
                 Err(Error::new(ErrorKind::Unexpected, message))
             }
-            AttemptAll::Granted(grants) => Ok(Answer::Granted(Few::Several(grants))),
+            AttemptAll::Granted(grants) => Ok(Answer::Granted(OneOrMany::Several(grants))),
             AttemptAll::Held { key, contention } => Ok(Answer::Held(key, contention)),
         };
     };
     Ok(match backend.acquire(claim).await? {
-        Attempt::Granted(grant) => Answer::Granted(Few::One(grant)),
+        Attempt::Granted(grant) => Answer::Granted(OneOrMany::One(grant)),
         Attempt::Held(contention) => Answer::Held(claim.key().clone(), contention),
     })
 }

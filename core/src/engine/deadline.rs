@@ -22,15 +22,15 @@ const PAUSES_PER_TTL: u32 = 12;
 
 /// Most leases are released before they reach this age, which is enough for ten round trips to a
 /// nearby server.
-const YOUTH: Duration = Duration::from_millis(50);
+const SETTLE_TIME: Duration = Duration::from_millis(50);
 
 /// The minimum time between two checks of a lease, regardless of the number of notifications.
-const BETWEEN_NEWS: Duration = Duration::from_millis(10);
+const NOTIFICATION_SPACING: Duration = Duration::from_millis(10);
 
 /// The minimum time between a failed renewal and a check that is caused by a notification.
 /// Notifications also occur if a server drops the connection on every request and accepts a new
 /// connection immediately.
-const NEWS_AFTER_FAILURE: Duration = Duration::from_millis(100);
+const NOTIFICATION_AFTER_FAILURE: Duration = Duration::from_millis(100);
 
 /// With a shorter TTL, the drift allowance would exceed half of the TTL.
 pub(crate) const SHORTEST_TTL: Duration = Duration::from_millis(6);
@@ -72,20 +72,20 @@ pub(crate) fn renewal_due(sent_at: Instant, ttl: Duration) -> Instant {
 /// At that time, the watchdog adds the lease to the schedule and subscribes to its notifications.
 /// If the store reports changes only after the first renewal, the first renewal is also due at that
 /// time.
-pub(crate) fn of_age(since: Instant) -> Instant {
-    since + YOUTH
+pub(crate) fn settled_at(since: Instant) -> Instant {
+    since + SETTLE_TIME
 }
 
 /// Returns the earliest time at which a lease that was renewed at `sent_at` may be checked because
 /// of a notification.
-pub(crate) fn next_news_due(sent_at: Instant) -> Instant {
-    sent_at + BETWEEN_NEWS
+pub(crate) fn notification_due(sent_at: Instant) -> Instant {
+    sent_at + NOTIFICATION_SPACING
 }
 
 /// Returns when a lease whose last renewal failed may be checked because of a notification that
 /// arrives at `now`.
-pub(crate) fn news_due_after_failure(now: Instant) -> Instant {
-    now + NEWS_AFTER_FAILURE
+pub(crate) fn notification_due_after_failure(now: Instant) -> Instant {
+    now + NOTIFICATION_AFTER_FAILURE
 }
 
 /// Returns when to stop waiting for the reply to a renewal that was sent at `sent_at`.

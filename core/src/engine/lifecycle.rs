@@ -7,9 +7,9 @@ use crate::clock;
 use crate::contract::backend::Operation;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::loss::LossReason;
-use crate::engine::hold::Hold;
 use crate::engine::pipeline::Engine;
-use crate::engine::reaper::PendingRelease;
+use crate::engine::record::LeaseRecord;
+use crate::engine::releases::PendingRelease;
 use crate::sync::atomic::Ordering;
 
 impl Engine {
@@ -29,19 +29,19 @@ impl Engine {
 
     /// Ends all waits with an error, rejects new calls, and waits until no lease is held.
     pub(crate) async fn drain(&self, within: Duration) -> Result<(), Error> {
-        let (upkeep, give_up) = (&self.upkeep, self.now() + within);
+        let (background, give_up) = (&self.background, self.now() + within);
         self.stop_admitting()?;
-        let drained = clock::until(upkeep.clock(), give_up, async {
+        let drained = clock::until(background.clock(), give_up, async {
             loop {
-                // The reaper also counts acquisitions in progress. After this wait, no more leases
+                // Acquisitions in progress also count as pending releases. After this wait, no more leases
                 // can be granted.
-                upkeep.reaper().wait_settled().await;
+                background.releases().wait_settled().await;
                 let held = self.held();
                 if held.is_empty() {
                     return;
                 }
-                for hold in held {
-                    hold.wait_ended(upkeep.clock()).await;
+                for record in held {
+                    record.wait_ended(background.clock()).await;
                 }
             }
         });
@@ -49,7 +49,7 @@ impl Engine {
             let message = format!(
                 "the client was not drained within {within:?}: {} leases are still held, and {} releases are not confirmed",
                 self.held().len(),
-                upkeep.reaper().unsettled()
+                background.releases().unsettled()
             );
             return Err(Error::new(ErrorKind::Timeout, message)
                 .with_operation(Operation::Shutdown)
@@ -59,33 +59,33 @@ impl Engine {
     }
 
     /// Returns the leases that are currently held.
-    fn held(&self) -> Vec<Arc<Hold>> {
+    fn held(&self) -> Vec<Arc<LeaseRecord>> {
         let now = self.now();
-        let mut holds = self.upkeep.watchdog().holds();
-        holds.retain(|hold| !hold.is_over(now));
-        holds
+        let mut records = self.background.watchdog().records();
+        records.retain(|record| !record.is_over(now));
+        records
     }
 
     /// Ends all waits with an error and rejects new calls.
     fn stop_admitting(&self) -> Result<(), Error> {
-        let upkeep = &self.upkeep;
-        upkeep.process().check().map_err(|error| error.with_operation(Operation::Shutdown))?;
+        let background = &self.background;
+        background.process().check().map_err(|error| error.with_operation(Operation::Shutdown))?;
         self.closed.store(true, Ordering::SeqCst);
         self.closing.notify_waiters();
         self.queue.close();
-        upkeep.ensure_running()
+        background.ensure_running()
     }
 
     /// Releases all leases, ends all waits and holds with an error, and closes the backend.
     pub(crate) async fn shutdown(&self, within: Duration) -> Result<(), Error> {
-        let (upkeep, give_up) = (&self.upkeep, self.now() + within);
+        let (background, give_up) = (&self.background, self.now() + within);
         self.stop_admitting()?;
-        let settled = clock::until(upkeep.clock(), give_up, self.end_all()).await;
+        let settled = clock::until(background.clock(), give_up, self.end_all()).await;
         self.backend().close().await;
         if settled.is_none() {
             let message = format!(
                 "{} releases were not confirmed within {within:?}; the locks expire after their TTL",
-                upkeep.reaper().unsettled()
+                background.releases().unsettled()
             );
             return Err(Error::new(ErrorKind::Indeterminate, message)
                 .with_operation(Operation::Shutdown)
@@ -97,20 +97,20 @@ impl Engine {
     /// Ends all leases and waits until no release is pending.
     async fn end_all(&self) {
         self.end_filed();
-        self.upkeep.reaper().wait_settled().await;
+        self.background.releases().wait_settled().await;
         // A lease that was granted during the first round may have been handed off since then.
         // After this point, no lease is granted.
         self.end_filed();
-        self.upkeep.reaper().wait_settled().await;
+        self.background.releases().wait_settled().await;
     }
 
-    /// Ends the leases in the watchdog's schedule. The reaper releases them.
+    /// Ends the leases in the watchdog's schedule. Queued releases follow.
     fn end_filed(&self) {
-        let (upkeep, now) = (&self.upkeep, self.now());
-        for hold in self.held() {
-            let mut release = PendingRelease::new(Arc::clone(&hold), upkeep.reaper());
+        let (background, now) = (&self.background, self.now());
+        for record in self.held() {
+            let mut release = PendingRelease::new(Arc::clone(&record), background.releases());
             release.arm();
-            if !hold.lose(LossReason::Shutdown, now) {
+            if !record.lose(LossReason::Shutdown, now) {
                 release.disarm();
             }
         }
@@ -118,12 +118,12 @@ impl Engine {
 
     #[cfg(feature = "_simulation")]
     pub(crate) fn entries(&self) -> [(&'static str, usize); 4] {
-        let upkeep = &self.upkeep;
+        let background = &self.background;
         [
             ("lines", self.queue.len()),
-            ("leases", upkeep.watchdog().holds().len()),
-            ("owners", upkeep.holds().len()),
-            ("releases", upkeep.reaper().unsettled()),
+            ("leases", background.watchdog().records().len()),
+            ("owners", background.owners().len()),
+            ("releases", background.releases().unsettled()),
         ]
     }
 }

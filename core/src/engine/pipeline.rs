@@ -15,16 +15,16 @@ use crate::contract::backend::{Claim, LockBackend, Operation, StoreAdmin, Subjec
 use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::try_lock_error::TryLockError;
-use crate::engine::acquire::{self, Acquired};
-use crate::engine::few::Few;
-use crate::engine::hold::{Hold, Term};
-use crate::engine::queue::{Asker, LocalQueue, Next, Return};
-use crate::engine::reaper::PendingRelease;
+use crate::engine::acquire::{self, AcquireOutcome};
+use crate::engine::background::Background;
+use crate::engine::held_by_caller;
+use crate::engine::one_or_many::OneOrMany;
+use crate::engine::queue::{LocalQueue, Next, Requeue, StoreAccess};
+use crate::engine::record::{LeaseRecord, Term};
 use crate::engine::reentrancy::{Entering, Entry};
+use crate::engine::releases::PendingRelease;
 use crate::engine::request::LockRequest;
-use crate::engine::runs;
-use crate::engine::tries::Tries;
-use crate::engine::upkeep::Upkeep;
+use crate::engine::retry_state::RetryState;
 use crate::locks::guard::LockGuard;
 use crate::observe::{Call, Events, GrantPath};
 use crate::options::LockOptions;
@@ -34,8 +34,8 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 /// The state shared by all clones of a client and all their locks.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    pub(super) upkeep: Arc<Upkeep>,
-    pub(super) queue: LocalQueue<Hold>,
+    pub(super) background: Arc<Background>,
+    pub(super) queue: LocalQueue<LeaseRecord>,
     /// The options of locks that do not have their own options.
     options: Arc<LockOptions>,
     pub(super) closed: AtomicBool,
@@ -45,7 +45,7 @@ pub(crate) struct Engine {
 
 pub(crate) enum Outcome {
     /// One guard per request, in the same order.
-    Granted(Few<LockGuard>),
+    Granted(OneOrMany<LockGuard>),
     Held(Busy),
     /// Nothing was acquired, and the keys can be acquired one by one. Either a key is held and the
     /// caller may wait, or the store cannot grant several keys in one step.
@@ -53,7 +53,7 @@ pub(crate) enum Outcome {
 }
 
 /// The result of stage 1.
-enum Entered {
+enum Reentry {
     /// The locks must be acquired, for a specific owner if the lock is reentrant.
     First(Option<Entering>),
     Done(Outcome),
@@ -62,7 +62,7 @@ enum Entered {
 /// The result of stage 2.
 enum Turns {
     /// The turn for each request.
-    Ask(Few<Asker<Hold>>),
+    Ask(OneOrMany<StoreAccess<LeaseRecord>>),
     /// The lease of the previous holder.
     Guard(LockGuard),
     Held(Busy),
@@ -83,7 +83,7 @@ impl Engine {
         events: Events,
     ) -> Self {
         Self {
-            upkeep: Arc::new(Upkeep::new(backend, clock, events)),
+            background: Arc::new(Background::new(backend, clock, events)),
             queue: LocalQueue::new(max_waiters),
             options: Arc::new(options),
             closed: AtomicBool::new(false),
@@ -102,12 +102,15 @@ impl Engine {
     /// This method is cancel safe, because each stage is cancel safe.
     pub(crate) async fn lock<T, E: From<Error>>(
         &self,
-        requests: Few<LockRequest<'_>>,
+        requests: OneOrMany<LockRequest<'_>>,
         finish: impl FnOnce(Outcome) -> Result<T, E>,
     ) -> Result<T, E> {
-        self.upkeep.process().check().map_err(|error| error.with_operation(Operation::Acquire))?;
+        self.background
+            .process()
+            .check()
+            .map_err(|error| error.with_operation(Operation::Acquire))?;
         let requests = requests.as_slice();
-        let call = Call::new(self.upkeep.events(), &self.queue, self.clock(), requests);
+        let call = Call::new(self.background.events(), &self.queue, self.clock(), requests);
         let outcome = match self.admit().await {
             Ok(()) => call.run(pin!(self.stages(requests, &call))).await,
             Err(error) => Err(error),
@@ -124,65 +127,72 @@ impl Engine {
         call: &Call<'_>,
     ) -> Result<Outcome, Error> {
         let LockRequest { options, wait, .. } = requests[0];
-        let (upkeep, clock) = (&self.upkeep, self.upkeep.clock());
+        let (background, clock) = (&self.background, self.background.clock());
 
         // Stage 1: reentrancy
         let entering = match self.enter(requests, call).await? {
-            Entered::First(entering) => entering,
-            Entered::Done(outcome) => return Ok(outcome),
+            Reentry::First(entering) => entering,
+            Reentry::Done(outcome) => return Ok(outcome),
         };
 
         let mut back = None;
-        let mut tries = Tries::new(&options.retry, wait.asked_at());
+        let mut retries = RetryState::new(&options.retry, wait.asked_at());
         loop {
             // Stage 2: queue
-            let askers = match self.turns(requests, back.take(), &mut tries, call).await? {
-                Turns::Ask(askers) => askers,
+            let accesses = match self.turns(requests, back.take(), &mut retries, call).await? {
+                Turns::Ask(accesses) => accesses,
                 Turns::Held(held) => return Ok(Outcome::Held(held)),
                 Turns::Guard(guard) => {
                     let now = clock.now();
-                    if !guard.held().0.taken_over(now) {
+                    if !guard.held().0.accept(now) {
                         continue;
                     }
                     call.acquired(&requests[0], guard.token().number(), GrantPath::HandedOver, now);
-                    return self.entered(entering, Few::One(guard));
+                    return self.entered(entering, OneOrMany::One(guard));
                 }
             };
 
             // Stage 3: acquire
-            let once = askers.as_slice()[0].once();
+            let once = accesses.as_slice()[0].once();
             let wait_now = if once.is_some() { wait.but_once() } else { wait };
-            let claims = Few::of(requests, |request| request.within(wait_now).claim());
+            let claims = OneOrMany::of(requests, |request| request.within(wait_now).claim());
             let claims = claims.as_slice();
             let mut each = requests.iter();
-            let mut pending = Few::of(claims, |claim| {
+            let mut pending = OneOrMany::of(claims, |claim| {
                 self.pending(each.next().expect("each claim is for one request"), claim)
             });
             let pending = pending.as_mut_slice();
             let acquired = {
-                let asking = (&mut *pending, askers.as_slice());
-                let acquire =
-                    acquire::acquire(upkeep, claims, asking, wait_now, &mut tries, options, call);
+                let asking = (&mut *pending, accesses.as_slice());
+                let acquire = acquire::acquire(
+                    background,
+                    claims,
+                    asking,
+                    wait_now,
+                    &mut retries,
+                    options,
+                    call,
+                );
                 self.unless_closing(pin!(acquire)).await
             };
             if let Some(ticket) = once
                 && let Some(refused) = refused_for_now(&acquired)
                 && !wait.is_over(clock.now())
             {
-                back = Some(Return { ticket, refused });
+                back = Some(Requeue { ticket, refused });
                 continue;
             }
             let answered_at = match acquired? {
-                Acquired::Granted { answered_at } => answered_at,
-                Acquired::Held(held) => return Ok(Outcome::Held(held)),
+                AcquireOutcome::Granted { answered_at } => answered_at,
+                AcquireOutcome::Held(held) => return Ok(Outcome::Held(held)),
             };
 
             // Stages 4 and 5: watchdog and guard
             let mut each = requests.iter().zip(&*pending);
-            let guards = askers.map(|asker| {
+            let guards = accesses.map(|access| {
                 let (request, lease) = each.next().expect("each asker is for one request");
-                self.watch_over(lease.hold(), request, asker, (call, answered_at));
-                self.guard(Arc::clone(lease.hold()), Term::default())
+                self.watch_over(lease.record(), request, access, (call, answered_at));
+                self.guard(Arc::clone(lease.record()), Term::default())
             });
             let entered = self.entered(entering, guards);
             // From here on, the guards are responsible for the releases.
@@ -192,30 +202,30 @@ impl Engine {
     }
 
     /// Stage 1: locks again if the request has an owner that already holds the key.
-    async fn enter(&self, requests: &[LockRequest<'_>], call: &Call<'_>) -> Result<Entered, Error> {
-        let upkeep = &self.upkeep;
+    async fn enter(&self, requests: &[LockRequest<'_>], call: &Call<'_>) -> Result<Reentry, Error> {
+        let background = &self.background;
         for request in requests.iter().filter(|request| !request.wait.is_once()) {
-            if runs::keep_out(upkeep, request.key, request.mode, request.owner) {
+            if held_by_caller::excludes(background, request.key, request.mode, request.owner) {
                 let message =
                     "the caller already holds this lock, so the call would wait for itself";
                 return Err(Error::new(ErrorKind::WouldDeadlock, message).with_key(request.key));
             }
         }
         let [request @ LockRequest { key, mode, wait, owner: Some(owner), .. }] = requests else {
-            return Ok(Entered::First(None));
+            return Ok(Reentry::First(None));
         };
         let limit = request.options.reentry_limit;
-        let enter = pin!(upkeep.holds().enter(key, *owner, *mode, limit, *wait, self.clock()));
+        let enter = pin!(background.owners().enter(key, *owner, *mode, limit, *wait, self.clock()));
         let enter = self.unless_closing(enter);
         Ok(match call.queueing(pin!(enter)).await? {
-            Some(Entry::First(first)) => Entered::First(Some(first)),
-            Some(Entry::Again(hold, term)) => {
-                call.acquired(request, hold.number(term), GrantPath::Reentered, self.now());
-                Entered::Done(Outcome::Granted(Few::One(self.guard(hold, term))))
+            Some(Entry::First(first)) => Reentry::First(Some(first)),
+            Some(Entry::Again(record, term)) => {
+                call.acquired(request, record.number(term), GrantPath::Reentered, self.now());
+                Reentry::Done(Outcome::Granted(OneOrMany::One(self.guard(record, term))))
             }
             None => {
                 let holder = self.queue.last_known(key, self.now())?;
-                Entered::Done(Outcome::Held(Busy::new(key, holder)))
+                Reentry::Done(Outcome::Held(Busy::new(key, holder)))
             }
         })
     }
@@ -227,28 +237,28 @@ impl Engine {
     async fn turns(
         &self,
         requests: &[LockRequest<'_>],
-        back: Option<Return>,
-        tries: &mut Tries,
+        back: Option<Requeue>,
+        retries: &mut RetryState,
         call: &Call<'_>,
     ) -> Result<Turns, Error> {
         if let [request] = requests {
-            let turn = self.queue.turn(request, back, tries, self.clock());
+            let turn = self.queue.turn(request, back, retries, self.clock());
             return Ok(match call.queueing(pin!(turn)).await? {
-                Next::Ask(asker) => Turns::Ask(Few::One(asker)),
+                Next::Ask(access) => Turns::Ask(OneOrMany::One(access)),
                 Next::Guard(guard) => Turns::Guard(guard),
                 Next::Held(holder) => Turns::Held(Busy::new(request.key, holder)),
             });
         }
-        let mut askers = Vec::with_capacity(requests.len());
+        let mut accesses = Vec::with_capacity(requests.len());
         for request in requests {
             let once = request.within(request.wait.but_once());
-            match self.queue.turn(&once, None, tries, self.clock()).await? {
-                Next::Ask(asker) => askers.push(asker),
+            match self.queue.turn(&once, None, retries, self.clock()).await? {
+                Next::Ask(access) => accesses.push(access),
                 Next::Guard(_) => return Ok(Turns::Held(Busy::new(request.key, None))),
                 Next::Held(holder) => return Ok(Turns::Held(Busy::new(request.key, holder))),
             }
         }
-        Ok(Turns::Ask(Few::Several(askers)))
+        Ok(Turns::Ask(OneOrMany::Several(accesses)))
     }
 
     /// Publishes the lease, so that its owner can lock the key again.
@@ -259,35 +269,36 @@ impl Engine {
     fn entered(
         &self,
         entering: Option<Entering>,
-        guards: Few<LockGuard>,
+        guards: OneOrMany<LockGuard>,
     ) -> Result<Outcome, Error> {
         if let Some(entering) = entering {
-            let (hold, term) = guards.as_slice()[0].held();
-            entering.publish(hold, term);
+            let (record, term) = guards.as_slice()[0].held();
+            entering.publish(record, term);
         }
         if self.is_closed() { Err(Error::closed()) } else { Ok(Outcome::Granted(guards)) }
     }
 
     /// Creates the record of the lease that `claim` requests.
     fn pending(&self, request: &LockRequest<'_>, claim: &Claim) -> PendingRelease<'_> {
-        let (upkeep, lease) = (&self.upkeep, claim.lease());
-        let watch = upkeep.backend().watch(Subject::Lease(lease));
-        let alarm = upkeep.watchdog().alarm();
-        let hold = Hold::new(lease.clone(), request, watch, alarm, upkeep.events());
-        PendingRelease::new(hold, upkeep.reaper())
+        let (background, lease) = (&self.background, claim.lease());
+        let watch = background.backend().watch(Subject::Lease(lease));
+        let wake_list = background.watchdog().wake_list();
+        let record =
+            LeaseRecord::new(lease.clone(), request, watch, wake_list, background.events());
+        PendingRelease::new(record, background.releases())
     }
 
     /// Registers a granted lease with the watchdog, which renews it.
     fn watch_over(
         &self,
-        hold: &Arc<Hold>,
+        record: &Arc<LeaseRecord>,
         request: &LockRequest<'_>,
-        asker: Asker<Hold>,
+        access: StoreAccess<LeaseRecord>,
         (call, answered_at): (&Call<'_>, Instant),
     ) {
-        asker.granted(request.mode, hold, |turn| hold.give_to_caller(turn));
-        call.acquired(request, hold.number(Term::default()), GrantPath::Granted, answered_at);
-        self.upkeep.watchdog().add(hold);
+        access.granted(request.mode, record, |turn| record.give_to_caller(turn));
+        call.acquired(request, record.number(Term::default()), GrantPath::Granted, answered_at);
+        self.background.watchdog().add(record);
     }
 
     /// Returns the outcome for the caller. If nothing was acquired and the client is being shut
@@ -316,7 +327,7 @@ impl Engine {
         &self,
         call: Pin<&mut impl Future<Output = Result<T, Error>>>,
     ) -> Result<T, Error> {
-        self.upkeep.process().check()?;
+        self.background.process().check()?;
         self.admit().await?;
         self.unless_closing(call).await
     }
@@ -328,7 +339,7 @@ impl Engine {
         if self.is_closed() {
             return Err(Error::closed());
         }
-        self.upkeep.ensure_running()
+        self.background.ensure_running()
     }
 
     /// Runs a stage that may wait, and cancels it if the client is shut down. The local queue does
@@ -354,8 +365,8 @@ impl Engine {
         self.closed.load(Ordering::SeqCst)
     }
 
-    fn guard(&self, hold: Arc<Hold>, term: Term) -> LockGuard {
-        LockGuard::new(hold, term, Arc::clone(&self.upkeep))
+    fn guard(&self, record: Arc<LeaseRecord>, term: Term) -> LockGuard {
+        LockGuard::new(record, term, Arc::clone(&self.background))
     }
 
     /// Creates the error for a caller that has waited since `asked_at`.
@@ -371,13 +382,13 @@ impl Engine {
 
     /// Returns the backend, for queries about its capabilities.
     pub(crate) fn backend(&self) -> &dyn LockBackend {
-        self.upkeep.backend()
+        self.background.backend()
     }
 
     /// Returns the backend, for requests to the store.
     pub(crate) fn store(&self) -> Result<&dyn LockBackend, Error> {
-        self.upkeep.process().check()?;
-        Ok(self.upkeep.backend())
+        self.background.process().check()?;
+        Ok(self.background.backend())
     }
 
     /// Returns the store's operations for operators, or the error for `operation`.
@@ -387,20 +398,20 @@ impl Engine {
     }
 
     pub(crate) fn events(&self) -> &Events {
-        self.upkeep.events()
+        self.background.events()
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {
-        self.upkeep.clock()
+        self.background.clock()
     }
 
     pub(crate) fn now(&self) -> Instant {
-        self.upkeep.now()
+        self.background.now()
     }
 
     #[cfg(feature = "blocking")]
-    pub(crate) fn reaper(&self) -> &Arc<crate::engine::reaper::Reaper> {
-        self.upkeep.reaper()
+    pub(crate) fn releases(&self) -> &Arc<crate::engine::releases::ReleaseQueue> {
+        self.background.releases()
     }
 }
 
@@ -443,10 +454,10 @@ impl Outcome {
 
 /// Returns `Some(true)` if a key was held and the attempt may be retried, and `Some(false)` if the
 /// attempt failed with a retryable error.
-fn refused_for_now(acquired: &Result<Acquired, Error>) -> Option<bool> {
+fn refused_for_now(acquired: &Result<AcquireOutcome, Error>) -> Option<bool> {
     match acquired {
-        Ok(Acquired::Held(_)) => Some(true),
+        Ok(AcquireOutcome::Held(_)) => Some(true),
         Err(error) if error.is_retryable() => Some(false),
-        Ok(Acquired::Granted { .. }) | Err(_) => None,
+        Ok(AcquireOutcome::Granted { .. }) | Err(_) => None,
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! Callers that request the same key are queued here, first come, first served. One caller at a
 //! time has the *turn*: it sends requests to the store for all queued callers, and reports the
-//! replies to the [`Line`]. All queued callers share the information that the key is held or that
+//! replies to the [`KeyQueue`]. All queued callers share the information that the key is held or that
 //! the store is down. A holder can hand off its lease, and the right to send requests, to the next
 //! caller.
 
-mod asker;
-mod line;
-mod lines;
+mod key_queue;
+mod key_queues;
+mod store_access;
 mod waiter;
 mod waiting;
 
@@ -17,11 +17,11 @@ mod tests;
 
 use std::sync::Arc;
 
-pub(crate) use self::asker::{Asker, Next, Turn};
-use self::asker::{Beside, Lines};
-pub(crate) use self::line::{Held, Return};
-use self::line::{Joined, Line, Stand, Ticket};
-use self::lines::OfAll;
+pub(crate) use self::key_queue::{HeldLease, Requeue};
+use self::key_queue::{Joined, KeyQueue, KeyStatus, Ticket};
+use self::key_queues::OfAll;
+use self::store_access::{KeyQueues, Parallel};
+pub(crate) use self::store_access::{Next, StoreAccess, Turn};
 pub(crate) use self::waiter::Waiter;
 use self::waiting::Waiting;
 use crate::clock::{Clock, Instant};
@@ -30,24 +30,24 @@ use crate::contract::error::{Error, ErrorKind};
 use crate::contract::holder::Holder;
 use crate::contract::key::LockKey;
 use crate::engine::request::LockRequest;
-use crate::engine::tries::Tries;
+use crate::engine::retry_state::RetryState;
 
 /// The callers in this process, with one queue per key.
 #[derive(Debug)]
-pub(crate) struct LocalQueue<H: Held> {
-    lines: Arc<Lines<H>>,
+pub(crate) struct LocalQueue<H: HeldLease> {
+    queues: Arc<KeyQueues<H>>,
     max_waiters: usize,
 }
 
 /// The result of joining the queue.
-enum Joining<'a, H: Held> {
+enum Joining<'a, H: HeldLease> {
     Done(Next<H>),
-    Line(Waiting<'a, H>),
+    KeyQueue(Waiting<'a, H>),
 }
 
-impl<H: Held> LocalQueue<H> {
+impl<H: HeldLease> LocalQueue<H> {
     pub(crate) fn new(max_waiters: usize) -> Self {
-        Self { lines: Arc::default(), max_waiters }
+        Self { queues: Arc::default(), max_waiters }
     }
 
     /// Waits until the caller may send a request to the store or receives a lease. Also returns if
@@ -71,19 +71,21 @@ impl<H: Held> LocalQueue<H> {
     pub(crate) async fn turn(
         &self,
         request: &LockRequest<'_>,
-        back: Option<Return>,
-        tries: &mut Tries,
+        back: Option<Requeue>,
+        retries: &mut RetryState,
         clock: &dyn Clock,
     ) -> Result<Next<H>, Error> {
         let LockRequest { wait, mode, options, .. } = *request;
         if wait.is_once() && !mode.is_mutex() {
             // A small request may succeed while another caller waits for many units, and only the
             // store can decide this.
-            return Ok(Next::Ask(Asker::Alone));
+            return Ok(Next::Ask(StoreAccess::Alone));
         }
         match self.join(request, back, clock)? {
             Joining::Done(next) => Ok(next),
-            Joining::Line(waiting) => waiting.wait(options.outage_wait, wait, tries, clock).await,
+            Joining::KeyQueue(waiting) => {
+                waiting.wait(options.outage_wait, wait, retries, clock).await
+            }
         }
     }
 
@@ -91,30 +93,35 @@ impl<H: Held> LocalQueue<H> {
     fn join<'a>(
         &self,
         request: &LockRequest<'a>,
-        back: Option<Return>,
+        back: Option<Requeue>,
         clock: &dyn Clock,
     ) -> Result<Joining<'a, H>, Error> {
         let (key, max) = (request.key, self.max_waiters);
-        let join = |line: &mut Line<H, Next<H>>, all: &mut OfAll| {
+        let join = |queue: &mut KeyQueue<H, Next<H>>, all: &mut OfAll| {
             let ticket = back.map_or(all.next_ticket, |back| back.ticket.0);
             all.next_ticket += u64::from(back.is_none());
             let joined =
-                if all.is_closed { Joined::Closed } else { line.join(request, ticket, back, max) };
+                if all.is_closed { Joined::Closed } else { queue.join(request, ticket, back, max) };
             (ticket, joined)
         };
         let is_in_line =
-            |(_, joined): &(u64, Joined<H, Next<H>>)| matches!(joined, Joined::Line(..));
-        let ((ticket, joined), line) = self.lines.at_shared(key, join, is_in_line);
-        let beside =
-            |once| Asker::Beside(Beside { lines: Arc::clone(&self.lines), key: key.clone(), once });
-        let asker = match joined {
+            |(_, joined): &(u64, Joined<H, Next<H>>)| matches!(joined, Joined::KeyQueue(..));
+        let ((ticket, joined), queue) = self.queues.at_shared(key, join, is_in_line);
+        let parallel = |once| {
+            StoreAccess::Parallel(Parallel {
+                queues: Arc::clone(&self.queues),
+                key: key.clone(),
+                once,
+            })
+        };
+        let access = match joined {
             Joined::Held(known) => {
                 return Ok(Joining::Done(Next::Held(known.holder(clock.now()))));
             }
-            Joined::Line(messages) => {
-                let line = line.expect("a caller in line shares it");
+            Joined::KeyQueue(messages) => {
+                let queue = queue.expect("a caller in line shares it");
                 let has_left = false;
-                return Ok(Joining::Line(Waiting { line, key, ticket, messages, has_left }));
+                return Ok(Joining::KeyQueue(Waiting { queue, key, ticket, messages, has_left }));
             }
             Joined::Closed => return Err(Error::closed()),
             Joined::TooMany => {
@@ -124,17 +131,17 @@ impl<H: Held> LocalQueue<H> {
                     .with_operation(Operation::Acquire)
                     .with_key(key));
             }
-            Joined::Turn => Asker::Turn(Turn::new(Arc::clone(&self.lines), key.clone())),
-            Joined::Once => beside(Some(Ticket(ticket))),
-            Joined::Beside => beside(None),
-            Joined::Alone => Asker::Alone,
+            Joined::Turn => StoreAccess::Turn(Turn::new(Arc::clone(&self.queues), key.clone())),
+            Joined::Once => parallel(Some(Ticket(ticket))),
+            Joined::Parallel => parallel(None),
+            Joined::Alone => StoreAccess::Alone,
         };
-        Ok(Joining::Done(Next::Ask(asker)))
+        Ok(Joining::Done(Next::Ask(access)))
     }
 
     /// Ends all waits and rejects further callers.
     pub(crate) fn close(&self) {
-        let in_line = self.lines.close().into_iter().flatten();
+        let in_line = self.queues.close().into_iter().flatten();
         in_line.for_each(|(_, waiter)| waiter.close());
     }
 
@@ -144,20 +151,20 @@ impl<H: Held> LocalQueue<H> {
     ///
     /// Returns the store's error if the store does not reply to the caller with the turn.
     pub(crate) fn last_known(&self, key: &LockKey, now: Instant) -> Result<Option<Holder>, Error> {
-        let known = self.lines.at(key, |line| match &line.stand {
-            Stand::Out(outage) => Err(outage.error.repeated()),
-            _ => Ok(line.known()),
+        let known = self.queues.at(key, |queue| match &queue.stand {
+            KeyStatus::Out(outage) => Err(outage.error.repeated()),
+            _ => Ok(queue.known()),
         })?;
         Ok(known.holder(now))
     }
 
     /// Returns whether the current task itself acquired the lock that it is waiting for.
-    pub(crate) fn is_taken_by_caller(&self, key: &LockKey) -> bool {
-        self.lines.at(key, |line| line.known()).was_taken_by_caller()
+    pub(crate) fn is_held_by_caller(&self, key: &LockKey) -> bool {
+        self.queues.at(key, |queue| queue.known()).was_acquired_by_caller()
     }
 
     #[cfg(any(test, feature = "_simulation"))]
     pub(crate) fn len(&self) -> usize {
-        self.lines.len()
+        self.queues.len()
     }
 }

@@ -11,31 +11,31 @@ use crate::contract::backend::Mode;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::contract::owner::OwnerId;
-use crate::engine::hold::{Hold, Term};
+use crate::engine::record::{LeaseRecord, Term};
 use crate::engine::wait::Wait;
 use crate::sync::{Mutex, lock};
 
-/// The holds of each owner on each key. An owner that does not hold a key does not have an entry.
+/// The leases of each owner on each key. An owner that does not hold a key does not have an entry.
 #[derive(Debug, Default)]
-pub(crate) struct HoldTable {
-    slots: Mutex<HashMap<(LockKey, OwnerId), Slot>>,
+pub(crate) struct OwnerTable {
+    slots: Mutex<HashMap<(LockKey, OwnerId), OwnerSlot>>,
 }
 
-/// The hold of one owner on one key.
+/// The lease of one owner on one key.
 ///
 /// The mutex is locked while the owner is acquiring the key. A second call from the same owner, for
 /// example in a joined future, then waits for the outcome of the first call instead of waiting for
 /// itself.
-type Slot = Arc<AsyncMutex<Entered>>;
+type OwnerSlot = Arc<AsyncMutex<OwnedLease>>;
 
 /// A lease, and the term in which the owner holds it.
-type Entered = (Weak<Hold>, Term);
+type OwnedLease = (Weak<LeaseRecord>, Term);
 
 /// The outcome of an owner's call.
 #[derive(Debug)]
 pub(crate) enum Entry {
     /// The owner already held the key and now has one more guard.
-    Again(Arc<Hold>, Term),
+    Again(Arc<LeaseRecord>, Term),
     /// The owner must acquire the key.
     First(Entering),
 }
@@ -43,13 +43,13 @@ pub(crate) enum Entry {
 /// An owner that is acquiring a key. Dropping this value abandons the attempt.
 #[derive(Debug)]
 pub(crate) struct Entering {
-    slot: Option<OwnedMutexGuard<Entered>>,
-    table: Arc<HoldTable>,
+    slot: Option<OwnedMutexGuard<OwnedLease>>,
+    table: Arc<OwnerTable>,
     key: LockKey,
     owner: OwnerId,
 }
 
-impl HoldTable {
+impl OwnerTable {
     /// Enters `key` on behalf of `owner`. Returns `None` if another call from the same owner is
     /// still acquiring the key when `wait` ends.
     ///
@@ -89,11 +89,11 @@ impl HoldTable {
                 None => return Ok(None),
             },
         };
-        let (hold, term) = &*slot;
-        if let Some(hold) = hold.upgrade()
-            && hold.enter_again(*term, mode, limit, clock.now())?
+        let (record, term) = &*slot;
+        if let Some(record) = record.upgrade()
+            && record.enter_again(*term, mode, limit, clock.now())?
         {
-            return Ok(Some(Entry::Again(hold, *term)));
+            return Ok(Some(Entry::Again(record, *term)));
         }
         entering.slot = Some(slot);
         Ok(Some(Entry::First(entering)))
@@ -107,9 +107,9 @@ impl HoldTable {
             // The table has the only reference, so no call can lock the slot before the table is
             // unlocked.
             Arc::strong_count(slot) == 1
-                && slot
-                    .try_lock()
-                    .is_ok_and(|slot| slot.0.upgrade().is_none_or(|hold| hold.is_abandoned(slot.1)))
+                && slot.try_lock().is_ok_and(|slot| {
+                    slot.0.upgrade().is_none_or(|record| record.is_abandoned(slot.1))
+                })
         });
         if unused {
             slots.remove(&place);
@@ -124,9 +124,9 @@ impl HoldTable {
 
 impl Entering {
     /// Makes `hold` the lease that the owner's later calls enter.
-    pub(crate) fn publish(mut self, hold: &Arc<Hold>, term: Term) {
+    pub(crate) fn publish(mut self, record: &Arc<LeaseRecord>, term: Term) {
         if let Some(mut slot) = self.slot.take() {
-            *slot = (Arc::downgrade(hold), term);
+            *slot = (Arc::downgrade(record), term);
         }
     }
 }
@@ -153,7 +153,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_second_call_of_one_owner_waits_for_the_outcome_of_the_first() {
-        let table = Arc::new(HoldTable::default());
+        let table = Arc::new(OwnerTable::default());
         let (key, owner) = (LockKey::new("k").unwrap(), OwnerId::new());
         let clock = TokioClock::new();
         let enter = |wait| table.enter(&key, owner, Mode::Exclusive, 9, wait, &clock);
@@ -171,7 +171,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nothing_is_kept_for_owners_whose_last_guard_has_gone() {
-        let table = Arc::new(HoldTable::default());
+        let table = Arc::new(OwnerTable::default());
         let (key, owner) = (LockKey::new("k").unwrap(), OwnerId::new());
         let (clock, ttl) = (TokioClock::new(), Duration::from_secs(30));
         let entered = table
@@ -179,14 +179,14 @@ mod tests {
             .await
             .unwrap();
         let Some(Entry::First(entering)) = entered else { panic!() };
-        let hold = Hold::of(Lease::new(&key, ttl), Some(owner));
-        hold.granted(&Grant::new(NonZeroU64::MIN), clock.now(), false);
-        hold.give_to_caller(None);
-        entering.publish(&hold, Term::default());
+        let record = LeaseRecord::of(Lease::new(&key, ttl), Some(owner));
+        record.granted(&Grant::new(NonZeroU64::MIN), clock.now(), false);
+        record.give_to_caller(None);
+        entering.publish(&record, Term::default());
         table.tidy(&key, owner);
         assert_eq!(table.len(), 1, "it is held");
 
-        let _last = hold.leave(clock.now());
+        let _last = record.leave(clock.now());
         table.tidy(&key, owner);
 
         assert_eq!(table.len(), 0);
@@ -194,7 +194,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nothing_is_kept_for_owners_that_hold_nothing() {
-        let table = Arc::new(HoldTable::default());
+        let table = Arc::new(OwnerTable::default());
         let (key, owner) = (LockKey::new("k").unwrap(), OwnerId::new());
         let clock = TokioClock::new();
         let enter =

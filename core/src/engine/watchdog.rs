@@ -17,13 +17,13 @@ use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tracing::Instrument;
 
-use self::pause::Pauses;
+use self::pause::PauseDetector;
 use self::schedule::Schedule;
 use crate::clock::{self, Clock, Instant};
 use crate::contract::backend::{Capabilities, Feature, Lease, LockBackend, Operation, Renewal};
 use crate::contract::error::{Error, ErrorKind};
-use crate::engine::hold::{Alarm, Hold, MAX_BATCH, Renewing};
-use crate::engine::reaper::{PendingRelease, Reaper};
+use crate::engine::record::{LeaseRecord, MAX_BATCH, SentRenewal, WakeList};
+use crate::engine::releases::{PendingRelease, ReleaseQueue};
 use crate::observe::{self, Events};
 use crate::sync::{Mutex, lock};
 
@@ -32,77 +32,77 @@ use crate::sync::{Mutex, lock};
 const MAX_UNDER_WAY: usize = 8 * MAX_BATCH as usize;
 
 /// Renewals that share a request. A batch contains at least one and at most [`MAX_BATCH`] renewals.
-type Batch = Vec<(Renewing, Lease)>;
+type Batch = Vec<(SentRenewal, Lease)>;
 
 /// The watchdog for the leases of one client.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     clock: Arc<dyn Clock>,
     schedule: Mutex<Schedule>,
-    pauses: Pauses,
-    alarm: Arc<Alarm<Hold>>,
+    pauses: PauseDetector,
+    wake_list: Arc<WakeList<LeaseRecord>>,
     events: Events,
 }
 
 impl Watchdog {
     pub(crate) fn new(clock: Arc<dyn Clock>, store: &Capabilities, events: Events) -> Self {
         let schedule = Mutex::new(Schedule::new(store.supports(Feature::Sessions)));
-        let pauses = Pauses::new(&*clock);
-        Self { clock, schedule, pauses, alarm: Arc::default(), events }
+        let pauses = PauseDetector::new(&*clock);
+        Self { clock, schedule, pauses, wake_list: Arc::default(), events }
     }
 
-    pub(crate) fn alarm(&self) -> &Arc<Alarm<Hold>> {
-        &self.alarm
+    pub(crate) fn wake_list(&self) -> &Arc<WakeList<LeaseRecord>> {
+        &self.wake_list
     }
 
     /// Starts watching `hold`.
-    pub(crate) fn add(&self, hold: &Arc<Hold>) {
-        if lock(&self.schedule).add(hold) {
-            self.alarm.wake();
+    pub(crate) fn add(&self, record: &Arc<LeaseRecord>) {
+        if lock(&self.schedule).add(record) {
+            self.wake_list.wake();
         }
     }
 
     /// Updates the schedule for `holds` after their due times have changed.
-    pub(crate) fn file<'a>(&self, holds: impl IntoIterator<Item = &'a Arc<Hold>>) {
-        self.file_by(Schedule::file, holds);
+    pub(crate) fn file<'a>(&self, records: impl IntoIterator<Item = &'a Arc<LeaseRecord>>) {
+        self.file_by(Schedule::file, records);
     }
 
     fn file_by<'a>(
         &self,
-        file: impl Fn(&mut Schedule, &Arc<Hold>, Instant) -> bool,
-        holds: impl IntoIterator<Item = &'a Arc<Hold>>,
+        file: impl Fn(&mut Schedule, &Arc<LeaseRecord>, Instant) -> bool,
+        records: impl IntoIterator<Item = &'a Arc<LeaseRecord>>,
     ) {
         let now = self.clock.now();
         let mut schedule = lock(&self.schedule);
         let mut is_early = false;
-        for hold in holds {
-            is_early |= file(&mut schedule, hold, now);
+        for record in records {
+            is_early |= file(&mut schedule, record, now);
         }
         drop(schedule);
         if is_early {
-            self.alarm.wake();
+            self.wake_list.wake();
         }
     }
 
     /// Stops watching `hold`, which must be over. Returns `false` if `hold` was already removed.
-    pub(crate) fn remove(&self, hold: &Hold) -> bool {
-        lock(&self.schedule).remove(hold)
+    pub(crate) fn remove(&self, record: &LeaseRecord) -> bool {
+        lock(&self.schedule).remove(record)
     }
 
     /// Returns all leases that are in force.
-    pub(crate) fn holds(&self) -> Vec<Arc<Hold>> {
-        lock(&self.schedule).holds().cloned().collect()
+    pub(crate) fn records(&self) -> Vec<Arc<LeaseRecord>> {
+        lock(&self.schedule).records().cloned().collect()
     }
 
     /// Runs the watchdog's task. Each runtime has one such task, and the first task to run renews
     /// the leases that are due. The task ends only when it is dropped.
     ///
     /// A lost lease may stay in force in the store together with other leases of its session. The
-    /// task passes such a lease to `reaper`.
-    pub(crate) async fn run(&self, backend: &dyn LockBackend, reaper: &Arc<Reaper>) {
+    /// task adds the release of such a lease to `releases`.
+    pub(crate) async fn run(&self, backend: &dyn LockBackend, releases: &Arc<ReleaseQueue>) {
         let (mut batches, mut under_way) = (FuturesUnordered::new(), 0);
         loop {
-            let mut heard = pin!(self.alarm.heard());
+            let mut woken = pin!(self.wake_list.woken());
             self.take_charge();
             self.notice_pause();
             while under_way < MAX_UNDER_WAY {
@@ -110,7 +110,7 @@ impl Watchdog {
                 if due.is_empty() {
                     break;
                 }
-                for batch in self.start(due, reaper) {
+                for batch in self.start(due, releases) {
                     under_way += batch.len();
                     batches.push(self.renew(backend, batch));
                 }
@@ -122,22 +122,22 @@ impl Watchdog {
                 biased;
                 Some(renewed) = batches.next() => under_way -= renewed,
                 () = self.clock.sleep_until(wakes_at) => {}
-                () = &mut heard => {}
+                () = &mut woken => {}
             }
         }
     }
 
-    /// Starts to handle leases that are old enough or that triggered the alarm. Subscribes to their
+    /// Starts to handle leases that are old enough or that are in the wake list. Subscribes to their
     /// notifications and adds them to the schedule by due time.
     fn take_charge(&self) {
         let now = self.clock.now();
-        let mut holds = self.alarm.answer();
-        holds.extend(lock(&self.schedule).of_age(now));
-        if holds.is_empty() {
+        let mut records = self.wake_list.drain();
+        records.extend(lock(&self.schedule).settled_at(now));
+        if records.is_empty() {
             return;
         }
-        holds.iter().for_each(|hold| hold.listen(now));
-        self.file_by(Schedule::file_by_due_time, &holds);
+        records.iter().for_each(|record| record.listen(now));
+        self.file_by(Schedule::file_by_due_time, &records);
     }
 
     /// Makes all leases due for renewal if the whole machine appears to have been paused.
@@ -145,44 +145,45 @@ impl Watchdog {
         if !self.pauses.notice(&*self.clock) {
             return;
         }
-        let (holds, now) = (self.holds(), self.clock.now());
+        let (records, now) = (self.records(), self.clock.now());
         let message = "the wall clock has advanced at least 1 s more than the boot-time clock; the machine may have been paused";
         let reason = Error::new(ErrorKind::Unavailable, message);
-        for hold in &holds {
-            hold.listen(now);
-            hold.doubt(&reason, now);
+        for record in &records {
+            record.listen(now);
+            record.suspect_pause(&reason, now);
         }
-        self.file_by(Schedule::file_by_due_time, &holds);
+        self.file_by(Schedule::file_by_due_time, &records);
     }
 
     /// Returns when the task must run next if nothing happens before then.
     fn next_look(&self, has_room: bool) -> Instant {
         let mut schedule = lock(&self.schedule);
         let next = schedule.next_look(has_room);
-        let may_be_paused = schedule.holds().next().is_some() && self.clock.time_of_day().is_some();
-        if may_be_paused { next.min(self.clock.now() + pause::LOOK_EVERY) } else { next }
+        let may_be_paused =
+            schedule.records().next().is_some() && self.clock.time_of_day().is_some();
+        if may_be_paused { next.min(self.clock.now() + pause::CHECK_EVERY) } else { next }
     }
 
     /// Returns some of the leases that are due.
-    fn due(&self) -> Vec<Arc<Hold>> {
+    fn due(&self) -> Vec<Arc<LeaseRecord>> {
         lock(&self.schedule).due(self.clock.now(), usize::from(MAX_BATCH))
     }
 
     /// Starts the renewals that are due, in the order of their deadlines, and ends leases whose
     /// deadline has passed.
-    fn start(&self, due: Vec<Arc<Hold>>, reaper: &Arc<Reaper>) -> Vec<Batch> {
+    fn start(&self, due: Vec<Arc<LeaseRecord>>, releases: &Arc<ReleaseQueue>) -> Vec<Batch> {
         let now = self.clock.now();
         let has_sessions = lock(&self.schedule).has_sessions();
         let mut renewals = Vec::with_capacity(due.len());
-        for hold in &due {
-            match hold.start_renewal(now) {
+        for record in &due {
+            match record.start_renewal(now) {
                 Some(renewal) => renewals.push(renewal),
-                None if hold.may_outlast_its_loss(now) && has_sessions => {
+                None if record.may_outlast_its_loss(now) && has_sessions => {
                     // The lost lease's guards may exist for a long time, so release the lease in
                     // the store now.
-                    let mut release = PendingRelease::new(Arc::clone(hold), reaper);
+                    let mut release = PendingRelease::new(Arc::clone(record), releases);
                     release.arm();
-                    if !self.remove(hold) {
+                    if !self.remove(record) {
                         release.disarm();
                     }
                 }
@@ -201,8 +202,9 @@ impl Watchdog {
         let size = u16::try_from(of).unwrap_or(MAX_BATCH);
         let sent =
             batch.into_iter().map(|(renewing, lease)| (renewing.with_batch_size(size), lease));
-        let (mut batch, leases): (Vec<Renewing>, Vec<Lease>) = sent.unzip();
-        let give_up = batch.iter().map(Renewing::attempt_end).max().unwrap_or(Instant::FAR_FUTURE);
+        let (mut batch, leases): (Vec<SentRenewal>, Vec<Lease>) = sent.unzip();
+        let give_up =
+            batch.iter().map(SentRenewal::attempt_end).max().unwrap_or(Instant::FAR_FUTURE);
         // If the backend panics, the watchdog must continue for all other leases.
         let replies = match flaw!("renewals-not-sent") {
             true => Box::pin(ready(leases.iter().map(|_| Ok(Renewal::Renewed)).collect())),
@@ -223,16 +225,16 @@ impl Watchdog {
             }
         }
         self.events.heard(Operation::Renew, heard.as_ref(), &*self.clock);
-        self.file(batch.iter().map(Renewing::hold));
+        self.file(batch.iter().map(SentRenewal::record));
         of
     }
 }
 
 /// Divides renewals into requests. All renewals in a request have similar time limits, and no
 /// request is larger than the batch size of any of its leases.
-fn in_batches(mut renewals: Vec<(Renewing, Lease)>) -> Vec<Batch> {
-    let group = |(renewing, _): &(Renewing, Lease)| (renewing.class(), renewing.batch_size());
-    let deadline = |(renewing, _): &(Renewing, Lease)| renewing.hold().deadline();
+fn in_batches(mut renewals: Vec<(SentRenewal, Lease)>) -> Vec<Batch> {
+    let group = |(renewing, _): &(SentRenewal, Lease)| (renewing.class(), renewing.batch_size());
+    let deadline = |(renewing, _): &(SentRenewal, Lease)| renewing.record().deadline();
     renewals.sort_by_cached_key(|renewal| (group(renewal), deadline(renewal)));
     let mut batches: Vec<Batch> = Vec::new();
     for renewal in renewals {

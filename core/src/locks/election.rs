@@ -18,10 +18,10 @@ use crate::contract::description::Description;
 use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::contract::try_lock_error::TryLockError;
+use crate::engine::held_by_caller;
 use crate::engine::pipeline::Engine;
-use crate::engine::runs;
-use crate::locks::face::{Face, Kind};
 use crate::locks::guard::{self, LockGuard};
+use crate::locks::handle::{Kind, LockHandle};
 use crate::options::LockOptions;
 
 /// An election of one leader from several candidates.
@@ -77,7 +77,7 @@ use crate::options::LockOptions;
 /// Use the key of an election only for elections. If the key is in use as a mutex, candidates get
 /// [`ErrorKind::WrongType`](crate::ErrorKind::WrongType).
 #[derive(Clone, Debug)]
-pub struct Election(Face);
+pub struct Election(LockHandle);
 
 /// The mode of a leader, which holds the only unit of the key. For an exclusive lease, a store
 /// compares the complete stored value, so the lease's description could never change.
@@ -89,7 +89,7 @@ impl Election {
         key: LockKey,
         options: Arc<LockOptions>,
     ) -> Result<Self, Error> {
-        Face::new(engine, key, Arc::new(options.of_election()), Kind::Election).map(Self)
+        LockHandle::new(engine, key, Arc::new(options.of_election()), Kind::Election).map(Self)
     }
 
     /// Returns this election with different options.
@@ -267,7 +267,7 @@ impl Election {
         Error: From<V::Error>,
     {
         let term = self.campaign(value).await?;
-        let work = runs::within(iter::once(term.to_run()), work(&term));
+        let work = held_by_caller::within(iter::once(term.to_run()), work(&term));
         let output = term.while_held(work).await?;
         guard::done(output, term.0.release().await)
     }
@@ -296,7 +296,7 @@ impl Election {
     }
 
     /// Returns the lock for a candidate that proclaims `value`.
-    fn candidate<V>(&self, value: V) -> Result<Face, Error>
+    fn candidate<V>(&self, value: V) -> Result<LockHandle, Error>
     where
         V: TryInto<Description>,
         Error: From<V::Error>,

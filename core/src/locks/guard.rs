@@ -18,12 +18,12 @@ use crate::contract::holder::Holder;
 use crate::contract::key::LockKey;
 use crate::contract::loss::{LeaseState, LossReason};
 use crate::contract::token::FencingToken;
-use crate::engine::hold::{Hold, Leave, Passed, Term};
+use crate::engine::background::Background;
+use crate::engine::held_by_caller::{self, HeldByCaller};
 use crate::engine::process::Process;
-use crate::engine::queue::{Held, Next, Turn, Waiter};
-use crate::engine::reaper::PendingRelease;
-use crate::engine::runs::{self, Run};
-use crate::engine::upkeep::Upkeep;
+use crate::engine::queue::{HeldLease, Next, Turn, Waiter};
+use crate::engine::record::{HandOff, LeaseRecord, Leave, Term};
+use crate::engine::releases::PendingRelease;
 use crate::observe::{self, AskedKind};
 use crate::options;
 
@@ -74,36 +74,36 @@ use crate::options;
 /// ```
 #[must_use = "dropping a guard releases its lock"]
 pub struct LockGuard {
-    hold: Arc<Hold>,
-    upkeep: Arc<Upkeep>,
+    record: Arc<LeaseRecord>,
+    background: Arc<Background>,
     term: Term,
     token: FencingToken,
     gone: bool,
 }
 
 /// The queue turn and the pending release that remain after a lease's last guard is gone.
-type Left<'a> = (Option<Turn<Hold>>, PendingRelease<'a>);
+type Left<'a> = (Option<Turn<LeaseRecord>>, PendingRelease<'a>);
 
 impl LockGuard {
     /// Creates the guard for the lease's holder in the current `term`.
-    pub(crate) fn new(hold: Arc<Hold>, term: Term, upkeep: Arc<Upkeep>) -> Self {
-        let token = hold.token(term);
-        Self { hold, upkeep, term, token, gone: false }
+    pub(crate) fn new(record: Arc<LeaseRecord>, term: Term, background: Arc<Background>) -> Self {
+        let token = record.token(term);
+        Self { record, background, term, token, gone: false }
     }
 
     /// Returns the guard's hold and the current term of the guard.
-    pub(crate) fn held(&self) -> (&Arc<Hold>, Term) {
-        (&self.hold, self.term)
+    pub(crate) fn held(&self) -> (&Arc<LeaseRecord>, Term) {
+        (&self.record, self.term)
     }
 
     /// Returns the key that the guard holds.
     pub fn key(&self) -> &LockKey {
-        self.hold.lease().key()
+        self.record.lease().key()
     }
 
     /// Returns the lease, for use in backend code. The lease ID is a secret.
     pub fn lease(&self) -> &Lease {
-        self.hold.lease()
+        self.record.lease()
     }
 
     /// Returns the fencing token. Send the token with every write to the protected resource.
@@ -116,7 +116,7 @@ impl LockGuard {
 
     /// Returns the number of permits that the guard holds, which is 1 for a mutex or a reader.
     pub fn units(&self) -> u32 {
-        self.hold.mode().units()
+        self.record.mode().units()
     }
 
     /// Returns the instant, on the client's [clock](crate::clock::Clock), at which the lease is
@@ -125,12 +125,12 @@ impl LockGuard {
     /// The deadline is one TTL after the request was sent, minus an allowance for clock drift (1 %
     /// of the TTL plus 2 ms). The deadline therefore passes before the lease expires in the store.
     pub fn deadline(&self) -> Instant {
-        self.hold.deadline()
+        self.record.deadline()
     }
 
     /// Returns the time until the [deadline](Self::deadline), or zero if the lease is lost.
     pub fn remaining(&self) -> Duration {
-        let now = self.upkeep.now();
+        let now = self.background.now();
         if self.is_held() { self.deadline().since(now) } else { Duration::ZERO }
     }
 
@@ -139,10 +139,10 @@ impl LockGuard {
     pub fn state(&self) -> LeaseState {
         // Check for a fork first, because the mutexes of the lease may stay locked forever in a
         // forked process.
-        if self.upkeep.process().was_left() {
+        if self.background.process().was_left() {
             return LeaseState::Lost(LossReason::Forked);
         }
-        self.hold.state(self.upkeep.now())
+        self.record.state(self.background.now())
     }
 
     /// Returns whether the lease is still valid, based on local information.
@@ -221,13 +221,13 @@ impl LockGuard {
     ///
     /// This method is cancel safe. A loss is permanent, so the next call reports it again.
     pub fn lost(&self) -> impl Future<Output = Option<LossReason>> + Send + 'static {
-        let (hold, term) = (Arc::clone(&self.hold), self.term);
-        let (process, clock) = (self.upkeep.process(), self.upkeep.shared_clock());
+        let (record, term) = (Arc::clone(&self.record), self.term);
+        let (process, clock) = (self.background.process(), self.background.shared_clock());
         async move {
-            let mut wait = pin!(hold.wait_lost(term, &*clock));
+            let mut wait = pin!(record.wait_lost(term, &*clock));
             // Read the clock on every poll, because a runtime that was stalled may poll this future
             // before it fires its timers.
-            poll_fn(|cx| match loss_in(process, || hold.loss_of(term, clock.now())) {
+            poll_fn(|cx| match loss_in(process, || record.loss_of(term, clock.now())) {
                 Some(_) if flaw!("loss-not-reported") => Poll::Pending,
                 lost @ Some(_) => Poll::Ready(lost),
                 None => wait.as_mut().poll(cx),
@@ -260,10 +260,10 @@ impl LockGuard {
     /// This method is cancel safe. As long as the lease is unconfirmed or lost, every call returns
     /// immediately.
     pub async fn unconfirmed(&self) -> LeaseState {
-        if self.upkeep.process().was_left() {
+        if self.background.process().was_left() {
             return LeaseState::Lost(LossReason::Forked);
         }
-        self.hold.wait_unconfirmed(self.upkeep.clock()).await
+        self.record.wait_unconfirmed(self.background.clock()).await
     }
 
     /// Waits until a client [asks](crate::LockClient::request_revocation) the key's holders to
@@ -296,14 +296,15 @@ impl LockGuard {
     /// This method is cancel safe. A revocation request is never withdrawn, so the next call
     /// reports it again.
     pub fn revocation_requested(&self) -> impl Future<Output = bool> + Send + 'static {
-        let (hold, term, process) = (Arc::clone(&self.hold), self.term, self.upkeep.process());
-        async move { !process.was_left() && hold.wait_asked_back(term).await }
+        let (record, term, process) =
+            (Arc::clone(&self.record), self.term, self.background.process());
+        async move { !process.was_left() && record.wait_revocation_requested(term).await }
     }
 
     /// Returns whether a client has asked the key's holders to finish early. See
     /// [`revocation_requested`](Self::revocation_requested).
     pub fn is_revocation_requested(&self) -> bool {
-        !self.upkeep.process().was_left() && self.hold.is_asked_back_from(self.term)
+        !self.background.process().was_left() && self.record.is_revocation_requested_in(self.term)
     }
 
     /// Renews the lease now with a new TTL, which also applies to later renewals.
@@ -343,16 +344,16 @@ impl LockGuard {
     /// lease. In both cases, the local deadline is never later than the lease's expiry in the
     /// store.
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
-        let store = self.upkeep.backend().capabilities();
+        let store = self.background.backend().capabilities();
         options::check_ttl("ttl", ttl, &store)?;
-        options::check_kept(ttl, self.hold.lock_delay(), &store)?;
-        options::check_loss_grace(self.hold.loss_grace(), ttl)?;
+        options::check_kept(ttl, self.record.lock_delay(), &store)?;
+        options::check_loss_grace(self.record.loss_grace(), ttl)?;
         self.amend(|lease| lease.with_ttl(ttl)).await
     }
 
     /// Returns the lease's description, or the new description that the next renewal will store.
     pub(crate) fn description(&self) -> Option<Description> {
-        self.hold.description()
+        self.record.description()
     }
 
     /// Applies `change` to the lease, now and in all later renewals.
@@ -366,20 +367,20 @@ impl LockGuard {
     /// This method is cancel safe. If the future is dropped, the next renewal stores the change.
     pub(crate) async fn amend(&self, change: impl Fn(Lease) -> Lease) -> Result<(), Error> {
         self.check_process(Operation::Renew)?;
-        let (backend, clock) = (self.upkeep.backend(), self.upkeep.clock());
+        let (backend, clock) = (self.background.backend(), self.background.clock());
         let (mut renewing, lease) = self
-            .hold
+            .record
             .start_change(change, clock)
             .await
             .map_err(|error| error.with_operation(Operation::Renew).with_key(self.key()))?;
-        self.upkeep.watchdog().file([&self.hold]);
+        self.background.watchdog().file([&self.record]);
         let give_up = renewing.attempt_end().min(self.deadline());
         let renew = backend.renew(&lease).instrument(observe::renew_span(1));
         let reply = clock::until(clock, give_up, renew).await;
         renewing.settle(reply.as_ref(), clock.now());
-        self.upkeep.events().heard(Operation::Renew, reply.as_ref(), clock);
-        self.upkeep.watchdog().file([&self.hold]);
-        if let Some(reason) = self.hold.loss(clock.now()) {
+        self.background.events().heard(Operation::Renew, reply.as_ref(), clock);
+        self.background.watchdog().file([&self.record]);
+        if let Some(reason) = self.record.loss(clock.now()) {
             return Err(self.lost_error(reason, Operation::Renew));
         }
         match reply {
@@ -436,7 +437,7 @@ impl LockGuard {
     }
 
     pub(crate) fn kind(&self) -> AskedKind {
-        self.hold.kind()
+        self.record.kind()
     }
 
     /// Waits until work under the lock must stop. Work must stop if the lease is lost, or if no
@@ -471,7 +472,7 @@ impl LockGuard {
     /// This method is cancel safe. If the time to stop the work has already come, the next call
     /// returns immediately.
     pub async fn ending(&self) {
-        let (grace, clock) = (self.hold.loss_grace(), self.upkeep.clock());
+        let (grace, clock) = (self.record.loss_grace(), self.background.clock());
         loop {
             // A renewal during the wait postpones the deadline.
             let ends = self.deadline() - grace;
@@ -484,15 +485,15 @@ impl LockGuard {
 
     /// Returns why the lease was lost, or `None` if it was not lost.
     pub(crate) fn loss(&self) -> Option<LossReason> {
-        loss_in(self.upkeep.process(), || self.hold.loss_of(self.term, self.upkeep.now()))
+        loss_in(self.background.process(), || self.record.loss_of(self.term, self.background.now()))
     }
 
     /// Waits until the lease is lost and the grace period for its work is over. Returns `None` if
     /// the guard is dropped first.
     pub(crate) async fn lost_for_good(&self) -> Option<LossReason> {
         let reason = self.lost().await?;
-        let clock = self.upkeep.clock();
-        let ends = (clock.now() + self.hold.loss_grace()).min(self.deadline());
+        let clock = self.background.clock();
+        let ends = (clock.now() + self.record.loss_grace()).min(self.deadline());
         clock.sleep_until(ends).await;
         Some(reason)
     }
@@ -580,9 +581,9 @@ impl LockGuard {
     #[inline]
     pub async fn release(self) -> Result<(), Error> {
         self.check_process(Operation::Release)?;
-        let now = self.upkeep.now();
+        let now = self.background.now();
         let Err(mut guard) = self.hand_over(now) else { return Ok(()) };
-        let now = guard.hold.wait_to_close(guard.upkeep.clock(), now).await;
+        let now = guard.record.wait_to_close(guard.background.clock(), now).await;
         guard.gone = true;
         let (state, last) = guard.leave(now);
         // Declared before `pending`, so that a dropped future first queues the release.
@@ -591,7 +592,7 @@ impl LockGuard {
             return Err(guard.lost_error(reason, Operation::Release));
         }
         let Some(mut pending) = pending else { return Ok(()) };
-        let (backend, clock) = (guard.upkeep.backend(), guard.upkeep.clock());
+        let (backend, clock) = (guard.background.backend(), guard.background.clock());
         // Pinned here, because `instrument` would otherwise move the future.
         let release = pin!(pending.send(backend, clock, now, guard.deadline()));
         let released = release.instrument(observe::release_span(guard.key())).await;
@@ -608,7 +609,7 @@ impl LockGuard {
     /// released part immediately.
     async fn reduce(&self, reduced: impl FnOnce(Mode) -> Result<Mode, Error>) -> Result<(), Error> {
         self.check_process(Operation::Renew)?;
-        let sharing = self.hold.start_sharing(reduced, self.upkeep.now());
+        let sharing = self.record.start_sharing(reduced, self.background.now());
         drop(sharing.map_err(|error| error.with_key(self.key()))?);
         match self.amend(|lease| lease).await {
             // Later renewals request the reduced mode.
@@ -622,25 +623,25 @@ impl LockGuard {
         self,
         work: impl AsyncFnOnce(&Self) -> T,
     ) -> Result<T, Error> {
-        let work = runs::within(iter::once(self.to_run()), work(&self));
+        let work = held_by_caller::within(iter::once(self.to_run()), work(&self));
         let output = self.while_held(work).await?;
         done(output, self.release().await)
     }
 
-    /// Returns the `Run` for work that finishes before this guard is released.
-    pub(crate) fn to_run(&self) -> Run {
-        Run::under(&self.hold, &self.upkeep)
+    /// Returns the `HeldByCaller` for work that finishes before this guard is released.
+    pub(crate) fn to_run(&self) -> HeldByCaller {
+        HeldByCaller::under(&self.record, &self.background)
     }
 
     /// Allows the release to free the key without waiting for `min_hold`, because the caller did
     /// not use the lock.
     pub(crate) fn waive_min_hold(&self) {
-        self.hold.waive_min_hold();
+        self.record.waive_min_hold();
     }
 
     /// Returns an error in a forked process, where this guard is a copy.
     fn check_process(&self, operation: Operation) -> Result<(), Error> {
-        match self.upkeep.process().was_left() {
+        match self.background.process().was_left() {
             true => Err(self.lost_error(LossReason::Forked, operation)),
             false => Ok(()),
         }
@@ -655,7 +656,7 @@ impl LockGuard {
     fn hand_over(mut self, now: Instant) -> Result<(), Self> {
         while let Some((waiter, term)) = self.pass_on(now) {
             self.term = term;
-            self.token.renumber(self.hold.number(term));
+            self.token.renumber(self.record.number(term));
             match waiter.give(self) {
                 Ok(()) => return Ok(()),
                 // The waiting caller is gone, so this guard still has the lease.
@@ -666,14 +667,14 @@ impl LockGuard {
     }
 
     /// Hands the lease off to the next waiting caller in this process, if this is allowed.
-    fn pass_on(&self, now: Instant) -> Option<(Waiter<Next<Hold>>, Term)> {
-        let Passed { waiter, term, owner, held, is_due_earlier } = self.hold.pass_on(now)?;
-        self.hold.tell_handed_over(term, held);
+    fn pass_on(&self, now: Instant) -> Option<(Waiter<Next<LeaseRecord>>, Term)> {
+        let HandOff { waiter, term, owner, held, is_due_earlier } = self.record.pass_on(now)?;
+        self.record.report_handed_over(term, held);
         if is_due_earlier {
-            self.upkeep.watchdog().file([&self.hold]);
+            self.background.watchdog().file([&self.record]);
         }
         if let Some(owner) = owner {
-            self.upkeep.holds().tidy(self.key(), owner);
+            self.background.owners().tidy(self.key(), owner);
         }
         Some((waiter, term))
     }
@@ -681,9 +682,9 @@ impl LockGuard {
     /// Removes this guard from the lease. After the last guard is removed, a release is pending.
     fn leave(&self, now: Instant) -> (LeaseState, Option<Left<'_>>) {
         // Armed before the guard leaves, so that a shutdown in the meantime waits for the release.
-        let mut pending = PendingRelease::new(Arc::clone(&self.hold), self.upkeep.reaper());
+        let mut pending = PendingRelease::new(Arc::clone(&self.record), self.background.releases());
         pending.arm();
-        let (state, last) = match self.hold.leave(now) {
+        let (state, last) = match self.record.leave(now) {
             Leave::Inner(state) => (state, None),
             Leave::Last { seen, turn, is_owed } => (seen, Some((turn, is_owed))),
         };
@@ -691,7 +692,7 @@ impl LockGuard {
             pending.disarm();
         }
         let Some((turn, _)) = last else { return (state, None) };
-        self.upkeep.forget(&self.hold);
+        self.background.forget(&self.record);
         (state, Some((turn, pending)))
     }
 }
@@ -701,7 +702,7 @@ impl LockGuard {
 pub(crate) fn done<T>(output: T, released: Result<(), Error>) -> Result<T, Error> {
     match released {
         Err(error) if error.kind() == ErrorKind::LeaseLost => Err(error),
-        // The reaper has reported the failed release and continues it in the background.
+        // The failed release has been reported and continues in the background.
         Err(_) | Ok(()) => Ok(output),
     }
 }
@@ -712,15 +713,15 @@ fn loss_in(process: Process, loss: impl FnOnce() -> Option<LossReason>) -> Optio
     if process.was_left() { Some(LossReason::Forked) } else { loss() }
 }
 
-impl Held for Hold {
+impl HeldLease for LeaseRecord {
     type Guard = LockGuard;
 
     fn holder(&self, now: Instant) -> Holder {
         self.holder(now)
     }
 
-    fn was_taken_by_caller(&self) -> bool {
-        self.was_taken_by_caller()
+    fn was_acquired_by_caller(&self) -> bool {
+        self.was_acquired_by_caller()
     }
 }
 
@@ -728,12 +729,16 @@ impl Drop for LockGuard {
     fn drop(&mut self) {
         // In a forked process, the guard is a copy, and dropping the copy must not release the
         // lease.
-        if self.gone || self.upkeep.process().was_left() {
+        if self.gone || self.background.process().was_left() {
             return;
         }
-        let now = self.upkeep.now();
+        let now = self.background.now();
         while let Some((waiter, term)) = self.pass_on(now) {
-            match waiter.give(Self::new(Arc::clone(&self.hold), term, Arc::clone(&self.upkeep))) {
+            match waiter.give(Self::new(
+                Arc::clone(&self.record),
+                term,
+                Arc::clone(&self.background),
+            )) {
                 Ok(()) => return,
                 Err(mut refused) => refused.gone = true,
             }
@@ -746,7 +751,7 @@ impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockGuard")
             .field("token", self.token())
-            .field("lease", &self.hold.lease().id())
+            .field("lease", &self.record.lease().id())
             .field("state", &self.state())
             .finish()
     }

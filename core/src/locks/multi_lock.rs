@@ -21,7 +21,7 @@ use crate::contract::key::{IntoKey, LockKey};
 use crate::contract::try_lock_error::TryLockError;
 use crate::engine::pipeline::{Engine, Locked, Outcome};
 use crate::engine::wait::Wait;
-use crate::locks::face::{Face, Kind};
+use crate::locks::handle::{Kind, LockHandle};
 use crate::locks::semaphore::Semaphore;
 use crate::options::LockOptions;
 
@@ -88,7 +88,7 @@ pub struct MultiLock {
     engine: Arc<Engine>,
     options: Arc<LockOptions>,
     /// Sorted by key, because every caller must acquire the parts in this order.
-    parts: BTreeMap<LockKey, (Face, Mode)>,
+    parts: BTreeMap<LockKey, (LockHandle, Mode)>,
 }
 
 impl MultiLock {
@@ -391,11 +391,11 @@ impl MultiLock {
         }
     }
 
-    fn face(&self, key: LockKey, kind: Kind) -> Result<Face, Error> {
-        Face::new(Arc::clone(&self.engine), key, Arc::clone(&self.options), kind)
+    fn face(&self, key: LockKey, kind: Kind) -> Result<LockHandle, Error> {
+        LockHandle::new(Arc::clone(&self.engine), key, Arc::clone(&self.options), kind)
     }
 
-    fn with(mut self, face: Face, mode: Mode) -> Result<Self, Error> {
+    fn with(mut self, face: LockHandle, mode: Mode) -> Result<Self, Error> {
         match self.parts.entry(face.key().clone()) {
             Entry::Vacant(place) => {
                 place.insert((face, mode));

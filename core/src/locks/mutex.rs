@@ -9,8 +9,8 @@ use crate::contract::error::Error;
 use crate::contract::key::LockKey;
 use crate::contract::try_lock_error::TryLockError;
 use crate::engine::pipeline::Engine;
-use crate::locks::face::{Face, Kind};
 use crate::locks::guard::LockGuard;
+use crate::locks::handle::{Kind, LockHandle};
 use crate::options::LockOptions;
 
 /// A lock that one holder at a time can acquire.
@@ -29,7 +29,7 @@ use crate::options::LockOptions;
 /// let client = LockClient::new(MemoryBackend::new()); // or the backend of your store
 /// let mutex = client.mutex("invoice:42")?;
 ///
-/// // Run work under the lock. It is dropped if the lease is lost before it has finished.
+/// // HeldByCaller work under the lock. It is dropped if the lease is lost before it has finished.
 /// let token = mutex.run(async |guard| guard.token().number()).await?;
 /// # let _ = token;
 ///
@@ -65,7 +65,7 @@ use crate::options::LockOptions;
 /// locking the mutex again fails immediately with
 /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock).
 #[derive(Clone, Debug)]
-pub struct Mutex(Face);
+pub struct Mutex(LockHandle);
 
 impl Mutex {
     pub(crate) fn new(
@@ -73,7 +73,7 @@ impl Mutex {
         key: LockKey,
         options: Arc<LockOptions>,
     ) -> Result<Self, Error> {
-        Face::new(engine, key, options, Kind::Mutex).map(Self)
+        LockHandle::new(engine, key, options, Kind::Mutex).map(Self)
     }
 
     /// Returns this mutex with different options.

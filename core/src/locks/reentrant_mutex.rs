@@ -10,8 +10,8 @@ use crate::contract::key::LockKey;
 use crate::contract::owner::OwnerId;
 use crate::contract::try_lock_error::TryLockError;
 use crate::engine::pipeline::Engine;
-use crate::locks::face::{Face, Kind};
 use crate::locks::guard::LockGuard;
+use crate::locks::handle::{Kind, LockHandle};
 use crate::options::LockOptions;
 
 /// A mutex that its owner can lock again while already holding it.
@@ -43,7 +43,7 @@ use crate::options::LockOptions;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct ReentrantMutex(Face);
+pub struct ReentrantMutex(LockHandle);
 
 impl ReentrantMutex {
     pub(crate) fn new(
@@ -51,7 +51,7 @@ impl ReentrantMutex {
         key: LockKey,
         options: Arc<LockOptions>,
     ) -> Result<Self, Error> {
-        Face::new(engine, key, options, Kind::Mutex).map(Self)
+        LockHandle::new(engine, key, options, Kind::Mutex).map(Self)
     }
 
     /// Returns this mutex with different options.

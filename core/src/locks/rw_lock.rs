@@ -12,8 +12,8 @@ use crate::contract::key::LockKey;
 use crate::contract::owner::OwnerId;
 use crate::contract::try_lock_error::TryLockError;
 use crate::engine::pipeline::Engine;
-use crate::locks::face::{Face, Kind};
 use crate::locks::guard::LockGuard;
+use crate::locks::handle::{Kind, LockHandle};
 use crate::options::LockOptions;
 
 /// A lock that many readers or one writer can hold.
@@ -62,7 +62,7 @@ use crate::options::LockOptions;
 /// own entry in the store's queue.
 #[derive(Clone, Debug)]
 pub struct RwLock {
-    face: Face,
+    face: LockHandle,
     reentrant: bool,
 }
 
@@ -72,7 +72,7 @@ impl RwLock {
         key: LockKey,
         options: Arc<LockOptions>,
     ) -> Result<Self, Error> {
-        let face = Face::new(engine, key, options, Kind::RwLock)?;
+        let face = LockHandle::new(engine, key, options, Kind::RwLock)?;
         Ok(Self { face, reentrant: false })
     }
 

@@ -9,8 +9,8 @@ use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 use crate::contract::try_lock_error::TryLockError;
 use crate::engine::pipeline::Engine;
-use crate::locks::face::{Face, Kind};
 use crate::locks::guard::LockGuard;
+use crate::locks::handle::{Kind, LockHandle};
 use crate::options::LockOptions;
 
 /// A lock that limits the number of permits in use at the same time.
@@ -57,7 +57,7 @@ use crate::options::LockOptions;
 /// semaphore is [fair](LockOptions::fair).
 #[derive(Clone, Debug)]
 pub struct Semaphore {
-    face: Face,
+    face: LockHandle,
     limit: u32,
 }
 
@@ -76,7 +76,7 @@ impl Semaphore {
                 format!("a semaphore must have 1 to {} permits, not {limit}", Self::MAX_LIMIT);
             return Err(Error::new(ErrorKind::Invalid, message).with_key(&key));
         }
-        Ok(Self { face: Face::new(engine, key, options, Kind::Semaphore)?, limit })
+        Ok(Self { face: LockHandle::new(engine, key, options, Kind::Semaphore)?, limit })
     }
 
     /// Returns this semaphore with different options.
@@ -274,7 +274,7 @@ impl Semaphore {
 
     /// Returns the parts of a request for `permits` permits, which a multi-lock can combine with
     /// requests for different keys.
-    pub(crate) fn into_part(self, permits: u32) -> Result<(Face, Mode), Error> {
+    pub(crate) fn into_part(self, permits: u32) -> Result<(LockHandle, Mode), Error> {
         let mode = self.units(permits)?;
         Ok((self.face, mode))
     }

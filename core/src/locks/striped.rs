@@ -14,12 +14,12 @@ use crate::contract::busy::Busy;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::LockKey;
 use crate::contract::try_lock_error::TryLockError;
+use crate::engine::held_by_caller;
 use crate::engine::pipeline::{Engine, Locked};
-use crate::engine::runs;
-use crate::engine::tries::Tries;
+use crate::engine::retry_state::RetryState;
 use crate::engine::wait::Wait;
-use crate::locks::face::{Face, Kind};
 use crate::locks::guard::{LockGuard, done};
+use crate::locks::handle::{Kind, LockHandle};
 use crate::options::LockOptions;
 
 /// A lock with several interchangeable segments. A caller acquires any free segment, and the guard
@@ -66,7 +66,7 @@ use crate::options::LockOptions;
 /// segments than the number of holders that you want at the same time.
 #[derive(Clone)]
 pub struct Striped {
-    face: Face,
+    face: LockHandle,
     segments: Arc<[LockKey]>,
 }
 
@@ -87,7 +87,7 @@ impl Striped {
             return Err(Error::new(ErrorKind::Invalid, message).with_key(&key));
         }
         let segments = (0..segments).map(|index| key.segment(index)).collect::<Result<_, _>>()?;
-        Ok(Self { face: Face::new(engine, key, options, Kind::Mutex)?, segments })
+        Ok(Self { face: LockHandle::new(engine, key, options, Kind::Mutex)?, segments })
     }
 
     /// Returns this lock with different options.
@@ -317,14 +317,15 @@ impl Striped {
     ) -> Result<Locked<StripedGuard>, Error> {
         let clock = self.face.engine().clock();
         let mut line = pin!(self.request(segment, wait));
-        let mut tries = Tries::new(&self.face.options().retry, wait.asked_at());
+        let mut retries = RetryState::new(&self.face.options().retry, wait.asked_at());
         loop {
             let left = refusals.soonest.as_ref().and_then(Busy::remaining);
-            let look_at =
-                tries.pause_ends(clock.now(), left).filter(|look_at| *look_at < wait.end());
-            let look_at = look_at.unwrap_or(Instant::FAR_FUTURE);
+            let next_attempt = retries
+                .pause_ends(clock.now(), left)
+                .filter(|next_attempt| *next_attempt < wait.end());
+            let next_attempt = next_attempt.unwrap_or(Instant::FAR_FUTURE);
             let mut look = pin!(async {
-                clock.sleep_until(look_at).await;
+                clock.sleep_until(next_attempt).await;
                 let mut seen = Refusals::default();
                 let found = self.round(others.clone(), &mut seen).await;
                 *refusals = seen;
@@ -336,7 +337,7 @@ impl Striped {
                     // Finish a round that has already started, because it shows whether the
                     // remaining segments also fail.
                     if locked.is_err()
-                        && clock.now() >= look_at
+                        && clock.now() >= next_attempt
                         && let Some(Some(guard)) = clock::until(clock, wait.end(), look).await
                     {
                         return Ok(Locked::Guard(guard));
@@ -433,7 +434,7 @@ impl StripedGuard {
     }
 
     async fn run_and_release<T>(self, work: impl AsyncFnOnce(&Self) -> T) -> Result<T, Error> {
-        let work = runs::within(iter::once(self.to_run()), work(&self));
+        let work = held_by_caller::within(iter::once(self.to_run()), work(&self));
         let output = self.while_held(work).await?;
         done(output, self.release().await)
     }

@@ -81,13 +81,13 @@ impl Scene {
 
     fn lock_and_release(&self) {
         let guard = block_on(self.mutex().lock()).expect("no lock fails");
-        self.hold(&guard);
+        self.record(&guard);
         block_on(guard.release()).expect("the store answers");
     }
 
     fn lock_and_drop(&self) {
         let guard = block_on(self.mutex().lock()).expect("no lock fails");
-        self.hold(&guard);
+        self.record(&guard);
     }
 
     fn lock_unless_shut_down(&self) {
@@ -100,7 +100,7 @@ impl Scene {
     fn leave_after(&self, polls: u32) {
         let mutex = self.mutex();
         if let Some(guard) = cancelled_after(polls, pin!(mutex.lock())) {
-            self.hold(&guard.expect("no lock fails"));
+            self.record(&guard.expect("no lock fails"));
         }
     }
 
@@ -110,7 +110,7 @@ impl Scene {
 
     /// Does work that only one holder at a time may do. Each holder must have a larger token than
     /// the previous holder.
-    fn hold(&self, guard: &LockGuard) {
+    fn record(&self, guard: &LockGuard) {
         assert_eq!(self.holders.fetch_add(1, Ordering::Relaxed), 0, "the lock has two holders");
         let token = guard.token().number();
         assert!(self.last_token.swap(token, Ordering::Relaxed) < token, "tokens go back");

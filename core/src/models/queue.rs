@@ -12,10 +12,10 @@ use shuttle::thread::{self, JoinHandle};
 use super::{Stopped, cancelled_after, in_all_orders, in_many_orders, join, key};
 use crate::clock::Clock;
 use crate::contract::backend::Mode;
-use crate::engine::hold::Hold;
-use crate::engine::queue::{Asker, LocalQueue, Next};
+use crate::engine::queue::{LocalQueue, Next, StoreAccess};
+use crate::engine::record::LeaseRecord;
 use crate::engine::request::LockRequest;
-use crate::engine::tries::Tries;
+use crate::engine::retry_state::RetryState;
 use crate::engine::wait::Wait;
 use crate::observe::AskedKind;
 use crate::options::LockOptions;
@@ -82,7 +82,7 @@ fn turns_come_in_the_order_of_asking() {
 }
 
 struct Scene {
-    queue: Arc<LocalQueue<Hold>>,
+    queue: Arc<LocalQueue<LeaseRecord>>,
     /// The number of callers that have the turn.
     with_turn: AtomicU32,
     served: Mutex<Vec<u32>>,
@@ -127,7 +127,7 @@ impl Scene {
     }
 
     /// Does work that only one caller at a time may do.
-    fn act(&self, turn: Asker<Hold>) {
+    fn act(&self, turn: StoreAccess<LeaseRecord>) {
         assert_eq!(self.with_turn.fetch_add(1, Ordering::SeqCst), 0, "two callers have the turn");
         self.with_turn.fetch_sub(1, Ordering::SeqCst);
         drop(turn);
@@ -139,7 +139,7 @@ impl Scene {
 }
 
 /// Waits for the turn, like a caller that does not accept a different caller's lease.
-async fn turn(queue: Arc<LocalQueue<Hold>>) -> Asker<Hold> {
+async fn turn(queue: Arc<LocalQueue<LeaseRecord>>) -> StoreAccess<LeaseRecord> {
     let (key, options) = (key(), Arc::new(LockOptions::default()));
     let request = LockRequest {
         key: &key,
@@ -150,10 +150,10 @@ async fn turn(queue: Arc<LocalQueue<Hold>>) -> Asker<Hold> {
         owner: None,
         wait: Wait::lasting(None, Stopped.now()),
     };
-    let mut tries = Tries::new(&Retry::default(), Stopped.now());
-    let next = queue.turn(&request, None, &mut tries, &Stopped).await;
+    let mut retries = RetryState::new(&Retry::default(), Stopped.now());
+    let next = queue.turn(&request, None, &mut retries, &Stopped).await;
     match next.expect("there is room, and no outage") {
-        Next::Ask(asker) => asker,
+        Next::Ask(access) => access,
         Next::Guard(_) | Next::Held(_) => unreachable!("no caller holds a lease"),
     }
 }

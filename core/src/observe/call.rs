@@ -18,8 +18,8 @@ use crate::clock::{Clock, Instant};
 use crate::contract::busy::Busy;
 use crate::contract::error::Error;
 use crate::contract::holder::Holder;
-use crate::engine::hold::Hold;
 use crate::engine::queue::LocalQueue;
+use crate::engine::record::LeaseRecord;
 use crate::engine::request::LockRequest;
 use crate::engine::wait::Wait;
 use crate::sync::{Mutex, lock};
@@ -27,7 +27,7 @@ use crate::sync::{Mutex, lock};
 /// A call in progress. A call that is dropped before it ends is reported as cancelled.
 pub(crate) struct Call<'a> {
     events: &'a Events,
-    queue: &'a LocalQueue<Hold>,
+    queue: &'a LocalQueue<LeaseRecord>,
     clock: &'a dyn Clock,
     requests: &'a [LockRequest<'a>],
     waits: AtomicBool,
@@ -40,7 +40,7 @@ impl<'a> Call<'a> {
     /// Creates the call for all of `requests`, which must not be empty.
     pub(crate) fn new(
         events: &'a Events,
-        queue: &'a LocalQueue<Hold>,
+        queue: &'a LocalQueue<LeaseRecord>,
         clock: &'a dyn Clock,
         requests: &'a [LockRequest<'a>],
     ) -> Self {
@@ -149,7 +149,7 @@ impl<'a> Call<'a> {
     fn tell_long_wait(&self) {
         let request = &self.requests[0];
         let (lock, waited, held) = (self.subject(request), self.took(), self.holder(request));
-        let (holder, by_caller) = (held.as_ref(), self.queue.is_taken_by_caller(request.key));
+        let (holder, by_caller) = (held.as_ref(), self.queue.is_held_by_caller(request.key));
         self.events.emit(Event::LongWait(LongWait { lock, holder, by_caller, waited }));
     }
 

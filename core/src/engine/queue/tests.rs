@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use super::*;
 use crate::clock::TokioClock;
 use crate::contract::backend::{Fingerprint, Grant, Lease, Mode};
-use crate::engine::hold::Hold;
+use crate::engine::record::LeaseRecord;
 use crate::engine::wait::Wait;
 use crate::observe::AskedKind;
 use crate::options::LockOptions;
@@ -18,7 +18,7 @@ use crate::retry::Retry;
 const ZERO: Instant = Instant::from_zero(Duration::ZERO);
 const SECOND: Duration = Duration::from_secs(1);
 
-fn queue(max_waiters: usize) -> (Arc<LocalQueue<Hold>>, LockKey) {
+fn queue(max_waiters: usize) -> (Arc<LocalQueue<LeaseRecord>>, LockKey) {
     (Arc::new(LocalQueue::new(max_waiters)), LockKey::new("k").unwrap())
 }
 
@@ -45,28 +45,32 @@ fn outage() -> Error {
 }
 
 async fn next(
-    queue: &Arc<LocalQueue<Hold>>,
+    queue: &Arc<LocalQueue<LeaseRecord>>,
     key: &LockKey,
     mode: Mode,
     wait: Wait,
     clock: &dyn Clock,
-) -> Result<Next<Hold>, Error> {
-    queue.turn(&request(key, &options(), mode, wait), None, &mut tries(), clock).await
+) -> Result<Next<LeaseRecord>, Error> {
+    queue.turn(&request(key, &options(), mode, wait), None, &mut retries(), clock).await
 }
 
-fn tries() -> Tries {
-    Tries::new(&Retry::default(), ZERO)
+fn retries() -> RetryState {
+    RetryState::new(&Retry::default(), ZERO)
 }
 
 /// Waits for the turn to request the whole key.
-async fn turn(queue: &Arc<LocalQueue<Hold>>, key: &LockKey, clock: &dyn Clock) -> Asker<Hold> {
+async fn turn(
+    queue: &Arc<LocalQueue<LeaseRecord>>,
+    key: &LockKey,
+    clock: &dyn Clock,
+) -> StoreAccess<LeaseRecord> {
     match next(queue, key, Mode::Exclusive, for_ever(), clock).await.unwrap() {
-        Next::Ask(asker @ Asker::Turn(_)) => asker,
+        Next::Ask(access @ StoreAccess::Turn(_)) => access,
         other => panic!("not the turn: {other:?}"),
     }
 }
 
-fn holder(answer: Result<Next<Hold>, Error>) -> Holder {
+fn holder(answer: Result<Next<LeaseRecord>, Error>) -> Holder {
     match answer {
         Ok(Next::Held(Some(holder))) => holder,
         other => panic!("no holder: {other:?}"),
@@ -74,12 +78,12 @@ fn holder(answer: Result<Next<Hold>, Error>) -> Holder {
 }
 
 /// Grants a lease with the default TTL.
-fn granted(asker: Asker<Hold>, mode: Mode, clock: &dyn Clock) -> Arc<Hold> {
+fn granted(access: StoreAccess<LeaseRecord>, mode: Mode, clock: &dyn Clock) -> Arc<LeaseRecord> {
     let lease = Lease::new(&LockKey::new("k").unwrap(), LockOptions::DEFAULT_TTL);
-    let hold = Hold::of(lease.with_mode(mode), None);
-    hold.granted(&Grant::new(NonZeroU64::MIN), clock.now(), false);
-    asker.granted(mode, &hold, |turn| hold.give_to_caller(turn));
-    hold
+    let record = LeaseRecord::of(lease.with_mode(mode), None);
+    record.granted(&Grant::new(NonZeroU64::MIN), clock.now(), false);
+    access.granted(mode, &record, |turn| record.give_to_caller(turn));
+    record
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,13 +129,13 @@ async fn a_waiter_is_told_held_when_its_wait_ends_behind_a_holder() {
     let (queue, key) = queue(10);
     let clock = TokioClock::new();
     let first = turn(&queue, &key, &clock).await;
-    let hold = granted(first, Mode::Exclusive, &clock);
+    let record = granted(first, Mode::Exclusive, &clock);
 
     let at_once = next(&queue, &key, Mode::Exclusive, Wait::once(clock.now()), &clock).await;
-    assert_eq!(holder(at_once), hold.holder(ZERO));
+    assert_eq!(holder(at_once), record.holder(ZERO));
     let wait = Wait::lasting(Some(SECOND), clock.now());
     let later = next(&queue, &key, Mode::Exclusive, wait, &clock).await;
-    assert_eq!(holder(later), hold.holder(ZERO + SECOND));
+    assert_eq!(holder(later), record.holder(ZERO + SECOND));
     assert_eq!(clock.now(), wait.end());
 }
 
@@ -161,12 +165,12 @@ async fn a_waiter_that_saw_no_holder_is_not_told_held() {
     assert_eq!(before.unwrap_err().kind(), ErrorKind::Indeterminate);
 
     // A waiter that arrives after the release is not notified that the key was held.
-    let holds = granted(asking, Mode::Exclusive, &clock);
+    let records = granted(asking, Mode::Exclusive, &clock);
     let mut heir = Box::pin(turn(&queue, &key, &clock));
     assert!((&mut heir).now_or_never().is_none());
     let mut met = Box::pin(next(&queue, &key, Mode::Exclusive, wait(), &clock));
     assert!((&mut met).now_or_never().is_none());
-    drop(holds);
+    drop(records);
     let _asking = heir.await;
     let late = next(&queue, &key, Mode::Exclusive, wait(), &clock);
     let (met, late) = tokio::join!(met, late);
@@ -192,7 +196,7 @@ async fn waiters_share_an_outage_each_with_its_own_patience() {
         let late = next(&queue, &key, Mode::Exclusive, wait(None), &clock).await;
         (late.unwrap_err().kind(), clock.now())
     };
-    let told = async |next: BoxFuture<'_, Result<Next<Hold>, Error>>| {
+    let told = async |next: BoxFuture<'_, Result<Next<LeaseRecord>, Error>>| {
         (next.await.unwrap_err().kind(), clock.now())
     };
 
@@ -228,7 +232,7 @@ async fn an_attempt_without_a_wait_asks_unless_the_key_is_known_to_be_held() {
     let asks = async || {
         let once = Wait::once(clock.now());
         match next(&queue, &key, Mode::Exclusive, once, &clock).await.unwrap() {
-            Next::Ask(Asker::Alone) => true,
+            Next::Ask(StoreAccess::Alone) => true,
             Next::Held(_) => false,
             other => panic!("{other:?}"),
         }
@@ -252,7 +256,10 @@ async fn a_caller_of_another_kind_asks_the_store() {
 
     for wait in [for_ever(), Wait::once(ZERO)] {
         let other = next(&queue, &key, Mode::READER, wait, &clock).await.unwrap();
-        assert!(matches!(other, Next::Ask(Asker::Alone | Asker::Beside(_))), "{other:?}");
+        assert!(
+            matches!(other, Next::Ask(StoreAccess::Alone | StoreAccess::Parallel(_))),
+            "{other:?}"
+        );
     }
 }
 
@@ -279,7 +286,7 @@ async fn equal_shares_are_asked_for_at_once_until_one_is_refused() {
     granted(third, Mode::READER, &clock);
     assert!((&mut fourth).now_or_never().is_none());
     granted(first, Mode::READER, &clock);
-    assert!(matches!(fourth.await.unwrap(), Next::Ask(Asker::Turn(_))));
+    assert!(matches!(fourth.await.unwrap(), Next::Ask(StoreAccess::Turn(_))));
     assert_eq!(queue.len(), 0);
 }
 
@@ -292,7 +299,7 @@ async fn a_caller_that_was_refused_has_its_place_again() {
         async move {
             let options = options();
             let request = request(key, &options, Mode::READER, for_ever());
-            queue.turn(&request, back, &mut tries(), clock).await
+            queue.turn(&request, back, &mut retries(), clock).await
         }
     };
     let Next::Ask(first) = reader(None).await.unwrap() else { panic!() };
@@ -303,12 +310,12 @@ async fn a_caller_that_was_refused_has_its_place_again() {
     assert!((&mut third).now_or_never().is_none());
 
     drop(second);
-    let mut second = Box::pin(reader(Some(Return { ticket, refused: true })));
+    let mut second = Box::pin(reader(Some(Requeue { ticket, refused: true })));
     assert!((&mut second).now_or_never().is_none());
     drop(first);
 
     assert!((&mut third).now_or_never().is_none());
-    assert!(matches!(second.await.unwrap(), Next::Ask(Asker::Turn(_))));
+    assert!(matches!(second.await.unwrap(), Next::Ask(StoreAccess::Turn(_))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -319,12 +326,12 @@ async fn all_that_ask_or_wait_are_limited_and_none_that_left_counts() {
     let unfair = request(&key, &options, Mode::Exclusive, for_ever());
     let fair = request(&key, &fair, Mode::Exclusive, for_ever());
     let asking = turn(&queue, &key, &clock).await;
-    let alone = queue.turn(&fair, None, &mut tries(), &clock).await.unwrap();
+    let alone = queue.turn(&fair, None, &mut retries(), &clock).await.unwrap();
     let mut waits = Box::pin(turn(&queue, &key, &clock));
     assert!((&mut waits).now_or_never().is_none());
 
     for request in [&unfair, &fair] {
-        let refused = queue.turn(request, None, &mut tries(), &clock).await.unwrap_err();
+        let refused = queue.turn(request, None, &mut retries(), &clock).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::TooManyWaiters);
         assert!(refused.to_string().contains("3 callers"), "{refused}");
     }
@@ -333,10 +340,10 @@ async fn all_that_ask_or_wait_are_limited_and_none_that_left_counts() {
     let mut waits = Box::pin(turn(&queue, &key, &clock));
     assert!((&mut waits).now_or_never().is_none());
     drop(alone);
-    let again = queue.turn(&fair, None, &mut tries(), &clock).await.unwrap();
+    let again = queue.turn(&fair, None, &mut retries(), &clock).await.unwrap();
     // The holder does not count as a waiter.
     let _held = granted(asking, Mode::Exclusive, &clock);
-    let more = queue.turn(&fair, None, &mut tries(), &clock).await.unwrap();
+    let more = queue.turn(&fair, None, &mut retries(), &clock).await.unwrap();
     drop((again, more));
 }
 

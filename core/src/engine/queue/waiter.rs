@@ -89,7 +89,7 @@ impl<N> Waiter<N> {
         })
     }
 
-    pub(super) fn tell_of_outage(self) {
+    pub(super) fn report_outage(self) {
         self.tell(|inbox| inbox.outage = true);
     }
 

@@ -11,7 +11,7 @@ use crate::clock::{Clock, Instant};
 use crate::sync::{Mutex, lock};
 
 /// How often the clocks are compared while leases exist.
-pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
+pub(super) const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// The smallest difference that counts as a pause, because time servers adjust clocks in small
 /// steps.
@@ -19,9 +19,9 @@ const LEAST: Duration = Duration::from_secs(1);
 
 /// The offset of the time of day from the client's clock.
 #[derive(Debug)]
-pub(super) struct Pauses(Mutex<Option<Duration>>);
+pub(super) struct PauseDetector(Mutex<Option<Duration>>);
 
-impl Pauses {
+impl PauseDetector {
     pub(super) fn new(clock: &dyn Clock) -> Self {
         Self(Mutex::new(lead(clock)))
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Instant;
-use crate::engine::hold::{Due, Hold, Place};
+use crate::engine::record::{Due, LeaseRecord, Place};
 
 /// The watchdog may start handling a new lease this much early, so that it scans the list of new
 /// leases less often.
@@ -19,26 +19,26 @@ const EARLY: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(super) struct Schedule {
     /// New leases, unsorted, because most of them are released before they are [old
-    /// enough](Hold::of_age).
-    young: Bucket,
+    /// enough](LeaseRecord::settled_at).
+    fresh: Bucket,
     /// No new lease is old enough before this time.
-    next_of_age: Instant,
+    next_settled: Instant,
     due: BTreeMap<Instant, Bucket>,
     /// For each TTL, the time when leases with this TTL are due for renewal. Set if the store has
     /// sessions, because one renewal then keeps all leases of the session alive.
     rounds: Option<HashMap<Duration, Instant>>,
-    /// When a task wakes up without an alarm. No task wakes up later, except a task without
+    /// When a task wakes up on its own. No task wakes up later, except a task without
     /// capacity for more renewals.
     wakes_at: Instant,
 }
 
-type Bucket = Vec<Arc<Hold>>;
+type Bucket = Vec<Arc<LeaseRecord>>;
 
 impl Schedule {
     pub(super) fn new(has_sessions: bool) -> Self {
         Self {
-            young: Bucket::new(),
-            next_of_age: Instant::FAR_FUTURE,
+            fresh: Bucket::new(),
+            next_settled: Instant::FAR_FUTURE,
             due: BTreeMap::new(),
             rounds: has_sessions.then(HashMap::new),
             wakes_at: Instant::FAR_FUTURE,
@@ -50,54 +50,54 @@ impl Schedule {
         self.rounds.is_some()
     }
 
-    pub(super) fn holds(&self) -> impl Iterator<Item = &Arc<Hold>> {
-        self.young.iter().chain(self.due.values().flatten())
+    pub(super) fn records(&self) -> impl Iterator<Item = &Arc<LeaseRecord>> {
+        self.fresh.iter().chain(self.due.values().flatten())
     }
 
     /// Adds a new lease. Returns `true` if a task must be woken for the lease.
-    pub(super) fn add(&mut self, hold: &Arc<Hold>) -> bool {
-        put(&mut self.young, hold, Place::Young);
-        self.next_of_age = self.next_of_age.min(hold.of_age());
-        self.next_of_age < self.wakes_at
+    pub(super) fn add(&mut self, record: &Arc<LeaseRecord>) -> bool {
+        put(&mut self.fresh, record, Place::Fresh);
+        self.next_settled = self.next_settled.min(record.settled_at());
+        self.next_settled < self.wakes_at
     }
 
     /// Adds `hold` to the schedule by its current state, unless it is over. Returns `true` if a
     /// task must be woken for the lease. A new lease stays in the list of new leases.
-    pub(super) fn file(&mut self, hold: &Arc<Hold>, now: Instant) -> bool {
-        if !matches!(hold.place(), Some(Place::Young(_))) {
-            return self.file_by_due_time(hold, now);
+    pub(super) fn file(&mut self, record: &Arc<LeaseRecord>, now: Instant) -> bool {
+        if !matches!(record.place(), Some(Place::Fresh(_))) {
+            return self.file_by_due_time(record, now);
         }
-        self.next_of_age = self.next_of_age.min(hold.of_age());
-        self.next_of_age < self.wakes_at
+        self.next_settled = self.next_settled.min(record.settled_at());
+        self.next_settled < self.wakes_at
     }
 
     /// Adds a lease to the schedule by its due time, even if it is a new lease. Returns `true` if a
     /// task must be woken for the lease.
-    pub(super) fn file_by_due_time(&mut self, hold: &Arc<Hold>, now: Instant) -> bool {
-        let Some(due) = hold.due() else {
+    pub(super) fn file_by_due_time(&mut self, record: &Arc<LeaseRecord>, now: Instant) -> bool {
+        let Some(due) = record.due() else {
             // The session keeps the lost lease in force in the store. Schedule the lease for now,
-            // so that the watchdog passes it to the reaper.
-            let is_owed = self.has_sessions() && hold.may_outlast_its_loss(now);
-            let is_filed = self.remove(hold);
+            // so that the watchdog queues its release.
+            let is_owed = self.has_sessions() && record.may_outlast_its_loss(now);
+            let is_filed = self.remove(record);
             if is_owed && is_filed {
-                put(self.due.entry(now).or_default(), hold, |index| Place::Due(now, index));
+                put(self.due.entry(now).or_default(), record, |index| Place::Due(now, index));
             }
             return is_owed && is_filed;
         };
         let at = self.round(due, now);
-        let is_there = matches!(hold.place(), Some(Place::Due(before, _)) if before == at);
+        let is_there = matches!(record.place(), Some(Place::Due(before, _)) if before == at);
         if !is_there {
-            self.remove(hold);
-            put(self.due.entry(at).or_default(), hold, |index| Place::Due(at, index));
+            self.remove(record);
+            put(self.due.entry(at).or_default(), record, |index| Place::Due(at, index));
         }
         at < self.wakes_at
     }
 
     /// Removes `hold`. Returns `false` if `hold` was already removed.
-    pub(super) fn remove(&mut self, hold: &Hold) -> bool {
-        match hold.file(None) {
+    pub(super) fn remove(&mut self, record: &LeaseRecord) -> bool {
+        match record.file(None) {
             None => return false,
-            Some(Place::Young(index)) => take_out(&mut self.young, index, Place::Young),
+            Some(Place::Fresh(index)) => take_out(&mut self.fresh, index, Place::Fresh),
             Some(Place::Due(at, index)) => {
                 if let Entry::Occupied(mut bucket) = self.due.entry(at) {
                     take_out(bucket.get_mut(), index, |index| Place::Due(at, index));
@@ -112,26 +112,26 @@ impl Schedule {
 
     /// Returns the new leases that are old enough. The leases stay in the list until they are added
     /// to the schedule, so that a shutdown does not miss them.
-    pub(super) fn of_age(&mut self, now: Instant) -> Vec<Arc<Hold>> {
-        if now < self.next_of_age {
+    pub(super) fn settled_at(&mut self, now: Instant) -> Vec<Arc<LeaseRecord>> {
+        if now < self.next_settled {
             return Vec::new();
         }
-        self.next_of_age = Instant::FAR_FUTURE;
-        let mut grown = Vec::new();
-        for hold in &self.young {
-            let of_age = hold.of_age();
-            if of_age <= now + EARLY {
-                grown.push(Arc::clone(hold));
+        self.next_settled = Instant::FAR_FUTURE;
+        let mut settled = Vec::new();
+        for record in &self.fresh {
+            let settled_at = record.settled_at();
+            if settled_at <= now + EARLY {
+                settled.push(Arc::clone(record));
             } else {
-                self.next_of_age = self.next_of_age.min(of_age);
+                self.next_settled = self.next_settled.min(settled_at);
             }
         }
-        grown
+        settled
     }
 
     /// Returns up to `count` leases that are due, in the order of their due times. The leases stay
     /// in their buckets until they are scheduled again.
-    pub(super) fn due(&self, now: Instant, count: usize) -> Vec<Arc<Hold>> {
+    pub(super) fn due(&self, now: Instant, count: usize) -> Vec<Arc<LeaseRecord>> {
         // Iterate in reverse, because removing the last entry of a bucket does not move any other
         // entry.
         let due = self.due.range(..=now).flat_map(|(_, bucket)| bucket.iter().rev());
@@ -142,7 +142,7 @@ impl Schedule {
     /// for renewals, when the next lease is due.
     pub(super) fn next_look(&mut self, has_room: bool) -> Instant {
         let next_due = self.due.keys().next().filter(|_| has_room).copied();
-        self.wakes_at = next_due.unwrap_or(Instant::FAR_FUTURE).min(self.next_of_age);
+        self.wakes_at = next_due.unwrap_or(Instant::FAR_FUTURE).min(self.next_settled);
         self.wakes_at
     }
 
@@ -157,9 +157,9 @@ impl Schedule {
     }
 }
 
-fn put(bucket: &mut Bucket, hold: &Arc<Hold>, place: impl Fn(u32) -> Place) {
-    hold.file(Some(place(index(bucket.len()))));
-    bucket.push(Arc::clone(hold));
+fn put(bucket: &mut Bucket, record: &Arc<LeaseRecord>, place: impl Fn(u32) -> Place) {
+    record.file(Some(place(index(bucket.len()))));
+    bucket.push(Arc::clone(record));
 }
 
 /// Removes the lease at index `at` and moves the last lease to this index.

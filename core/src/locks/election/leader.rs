@@ -7,7 +7,7 @@ use crate::contract::description::Description;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::holder::{Holder, LockKind};
 use crate::contract::inspection::Inspection;
-use crate::locks::face::Face;
+use crate::locks::handle::LockHandle;
 
 /// The leader of an [`Election`](crate::election::Election), as seen by any client.
 ///
@@ -35,7 +35,7 @@ pub struct Leader {
 
 impl Leader {
     /// Asks the store for the current leader.
-    pub(super) async fn of(face: &Face) -> Result<Option<Self>, Error> {
+    pub(super) async fn of(face: &LockHandle) -> Result<Option<Self>, Error> {
         let seen = face.inspect().await.and_then(|inspection| Self::among(&inspection));
         seen.map_err(|error| error.with_operation(Operation::Inspect).with_key(face.key()))
     }

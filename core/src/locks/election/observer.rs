@@ -10,7 +10,7 @@ use super::Leader;
 use crate::clock::{self, Instant};
 use crate::contract::backend::{KeyWatch, Operation, Subject};
 use crate::contract::error::{Error, ErrorKind};
-use crate::locks::face::Face;
+use crate::locks::handle::LockHandle;
 use crate::retry::{Pauses, Retry};
 
 /// The time between two requests if the store does not send a notification. Clients that are
@@ -22,7 +22,7 @@ const POLL: Duration = Duration::from_secs(1);
 const EXPIRY_MARGIN: Duration = Duration::from_millis(2);
 
 /// The minimum time between two requests during a flood of notifications.
-const LOOK_SPACING: Duration = Duration::from_millis(10);
+const ATTEMPT_SPACING: Duration = Duration::from_millis(10);
 
 /// The time limit for one request, which is long enough to open a new connection.
 const LOOK_LIMIT: Duration = Duration::from_secs(5);
@@ -53,12 +53,12 @@ const LOOK_LIMIT: Duration = Duration::from_secs(5);
 /// ```
 #[derive(Debug)]
 pub struct Observer {
-    face: Face,
+    face: LockHandle,
     watch: KeyWatch,
     /// The state that [`next`](Self::next) returned last, if any.
     told: Option<Option<Leader>>,
     /// When the next request is due, unless a notification arrives first.
-    look_at: Instant,
+    next_attempt: Instant,
     /// The earliest time at which a notification may cause a request.
     spaced: Instant,
     /// When the first request without a reply was sent. `None` if the store has replied since, or
@@ -68,7 +68,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    pub(super) fn new(face: Face) -> Self {
+    pub(super) fn new(face: LockHandle) -> Self {
         let engine = face.engine();
         // Subscribe before the first request, so that no change between the request and the wait is
         // missed.
@@ -77,7 +77,7 @@ impl Observer {
             face,
             watch,
             told: None,
-            look_at: now,
+            next_attempt: now,
             spaced: now,
             silent_since: None,
             pauses: Retry::default().pauses(),
@@ -172,10 +172,10 @@ impl Observer {
     /// `look_at`, so the notification is not lost if this future is dropped.
     async fn wait_to_look(&mut self) {
         let clock = self.face.engine().clock();
-        while clock.now() < self.look_at {
-            let news = clock::until(clock, self.look_at, self.watch.changed()).await;
+        while clock.now() < self.next_attempt {
+            let news = clock::until(clock, self.next_attempt, self.watch.changed()).await;
             if news.is_some() {
-                self.look_at = self.look_at.min(self.spaced);
+                self.next_attempt = self.next_attempt.min(self.spaced);
             }
         }
     }
@@ -187,19 +187,19 @@ impl Observer {
         let sent_at = clock.now();
         let reply = clock::until(clock, sent_at + LOOK_LIMIT, Leader::of(&self.face)).await;
         let now = clock.now();
-        self.spaced = sent_at + LOOK_SPACING;
+        self.spaced = sent_at + ATTEMPT_SPACING;
         let seen =
             reply.unwrap_or_else(|| Err(Error::new(ErrorKind::Indeterminate, "no reply in time")));
         match &seen {
             Ok(leader) => {
                 let ends = leader.as_ref().and_then(Leader::remaining);
-                self.look_at =
+                self.next_attempt =
                     now + ends.map_or(POLL, |ends| POLL.min(ends.saturating_add(EXPIRY_MARGIN)));
                 self.silent_since = None;
                 self.pauses = Retry::default().pauses();
             }
             Err(_) => {
-                self.look_at = now + self.pauses.next().unwrap_or(POLL);
+                self.next_attempt = now + self.pauses.next().unwrap_or(POLL);
                 self.silent_since.get_or_insert(sent_at);
             }
         }

@@ -17,7 +17,7 @@ use crate::contract::backend::Operation;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::key::{IntoKey, LockKey};
 use crate::contract::loss::{LeaseState, LossReason};
-use crate::engine::runs;
+use crate::engine::held_by_caller;
 use crate::locks::guard::{LockGuard, done};
 
 /// A guard that holds all parts of a [`MultiLock`](crate::MultiLock).
@@ -86,7 +86,7 @@ impl MultiGuard {
     /// Releases the parts of a failed acquisition without waiting for `min_hold`.
     pub(super) async fn give_back(self) {
         self.guards.iter().for_each(LockGuard::waive_min_hold);
-        // The caller gets the error from the acquisition. The reaper retries any failed release.
+        // The caller gets the error from the acquisition. The background task retries failed releases.
         drop(self.release().await);
     }
 
@@ -271,7 +271,7 @@ impl MultiGuard {
         self,
         work: impl AsyncFnOnce(&Self) -> T,
     ) -> Result<T, Error> {
-        let work = runs::within(self.guards.iter().map(LockGuard::to_run), work(&self));
+        let work = held_by_caller::within(self.guards.iter().map(LockGuard::to_run), work(&self));
         let output = self.while_held(work).await?;
         done(output, self.release().await)
     }

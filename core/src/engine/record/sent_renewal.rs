@@ -4,8 +4,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Hold;
-use super::state::{Attempt, Phase};
+use super::LeaseRecord;
+use super::state::{Phase, RenewalAttempt};
 use crate::clock::{self, Clock, Instant};
 use crate::contract::backend::{Lease, Renewal, Tenure};
 use crate::contract::error::Error;
@@ -16,9 +16,9 @@ use crate::options::RenewalMode;
 /// A renewal in progress. If this value is dropped before it is settled, the outcome of the renewal
 /// is unknown.
 #[derive(Debug)]
-pub(crate) struct Renewing {
-    hold: Arc<Hold>,
-    attempt: Attempt,
+pub(crate) struct SentRenewal {
+    record: Arc<LeaseRecord>,
+    attempt: RenewalAttempt,
     /// The local TTL: the TTL in the store minus
     /// [`LockOptions::lock_delay`](crate::LockOptions::lock_delay).
     ttl: Duration,
@@ -28,16 +28,16 @@ pub(crate) struct Renewing {
     settled: bool,
 }
 
-impl Hold {
+impl LeaseRecord {
     /// Starts a renewal with the same TTL as the last renewal. Returns `None` if there is nothing
     /// to renew, or if a renewal is already in progress.
-    pub(crate) fn start_renewal(self: &Arc<Self>, now: Instant) -> Option<(Renewing, Lease)> {
+    pub(crate) fn start_renewal(self: &Arc<Self>, now: Instant) -> Option<(SentRenewal, Lease)> {
         let mode = self.options.renewal;
         let (attempt, batch_size, wanted, ttl) = self.update(now, |state| {
             // A capped lease is renewed only to find out whether the store still holds it.
-            let needless =
+            let unneeded =
                 mode == RenewalMode::Off || (state.renewal.is_capped && !state.renewal.is_notified);
-            if state.is_over() || state.renewal.in_progress || needless {
+            if state.is_over() || state.renewal.in_progress || unneeded {
                 return None;
             }
             let attempt = state.start_renewal(now, mode);
@@ -49,7 +49,7 @@ impl Hold {
                 ttl,
             ))
         })?;
-        let (renewing, lease) = Renewing::new(self, attempt, now, wanted, ttl);
+        let (renewing, lease) = SentRenewal::new(self, attempt, now, wanted, ttl);
         Some((renewing.with_batch_size(batch_size), lease))
     }
 
@@ -62,7 +62,7 @@ impl Hold {
         self: &Arc<Self>,
         change: impl Fn(Lease) -> Lease,
         clock: &dyn Clock,
-    ) -> Result<(Renewing, Lease), Error> {
+    ) -> Result<(SentRenewal, Lease), Error> {
         let mode = self.options.renewal;
         loop {
             let changes = self.changes();
@@ -86,28 +86,35 @@ impl Hold {
                 }
             })?;
             if let Some((attempt, wanted, ttl)) = started {
-                return Ok(Renewing::new(self, attempt, now, wanted, ttl));
+                return Ok(SentRenewal::new(self, attempt, now, wanted, ttl));
             }
             clock::until(clock, self.next_moment(), changed).await;
         }
     }
 }
 
-impl Renewing {
+impl SentRenewal {
     /// Creates a renewal that changes `hold` to `lease` with this local TTL. Also returns the lease
     /// to request from the store.
     fn new(
-        hold: &Arc<Hold>,
-        attempt: Attempt,
+        record: &Arc<LeaseRecord>,
+        attempt: RenewalAttempt,
         sent_at: Instant,
         lease: Lease,
         ttl: Duration,
     ) -> (Self, Lease) {
         // A lease that cannot be renewed for its full TTL will not be renewed again.
         let tenure = if ttl < lease.ttl() { Tenure::Fixed } else { lease.tenure() };
-        let lease = lease.with_ttl(ttl + hold.lock_delay()).with_tenure(tenure);
+        let lease = lease.with_ttl(ttl + record.lock_delay()).with_tenure(tenure);
         (
-            Self { hold: Arc::clone(hold), attempt, ttl, sent_at, batch_size: 1, settled: false },
+            Self {
+                record: Arc::clone(record),
+                attempt,
+                ttl,
+                sent_at,
+                batch_size: 1,
+                settled: false,
+            },
             lease,
         )
     }
@@ -128,13 +135,13 @@ impl Renewing {
         deadline::attempt_class(self.attempt.pace)
     }
 
-    pub(crate) fn hold(&self) -> &Arc<Hold> {
-        &self.hold
+    pub(crate) fn record(&self) -> &Arc<LeaseRecord> {
+        &self.record
     }
 
     /// Returns when to stop waiting for the reply. At that time, the watchdog would try again.
     pub(crate) fn attempt_end(&self) -> Instant {
-        match self.hold.options.renewal {
+        match self.record.options.renewal {
             RenewalMode::Watchdog => deadline::attempt_end(self.sent_at, self.attempt.pace),
             RenewalMode::Off => Instant::FAR_FUTURE,
         }
@@ -156,13 +163,13 @@ impl Renewing {
             }
         };
         if let Some(error) = error {
-            self.hold.tell_renewal_failed(error, now);
+            self.record.report_renewal_failed(error, now);
         }
         let sent_at = if flaw!("renewal-deadline-from-reply") { now } else { self.sent_at };
-        let mode = self.hold.options.renewal;
+        let mode = self.record.options.renewal;
         let mut renewed = None;
-        self.hold.update_after(error, now, |state| {
-            let (is_last, max) = (state.end_renewal(self.attempt), self.hold.max_until(state));
+        self.record.update_after(error, now, |state| {
+            let (is_last, max) = (state.end_renewal(self.attempt), self.record.max_until(state));
             if state.is_over() && !flaw!("lost-lease-revived") {
                 return;
             }
@@ -190,18 +197,18 @@ impl Renewing {
             }
         });
         if let Some((lag, before)) = renewed {
-            self.hold.tell_renewed(lag, before, self.sent_at, now);
+            self.record.report_renewed(lag, before, self.sent_at, now);
         }
     }
 }
 
-impl Drop for Renewing {
+impl Drop for SentRenewal {
     fn drop(&mut self) {
         if self.settled {
             return;
         }
-        let renewal = self.hold.options.renewal;
-        self.hold.update(self.sent_at, |state| {
+        let renewal = self.record.options.renewal;
+        self.record.update(self.sent_at, |state| {
             if state.end_renewal(self.attempt) && !state.is_over() {
                 state.validity.note_unanswered(self.ttl);
                 state.not_renewed(self.sent_at, renewal);
@@ -210,6 +217,6 @@ impl Drop for Renewing {
                 state.renewal.due = state.renewal.due.min(self.attempt.due_before);
             }
         });
-        self.hold.alarm.ring(Arc::clone(&self.hold));
+        self.record.wake_list.push(Arc::clone(&self.record));
     }
 }

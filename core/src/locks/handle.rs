@@ -12,7 +12,7 @@ use crate::contract::inspection::Inspection;
 use crate::contract::key::LockKey;
 use crate::contract::owner::OwnerId;
 use crate::contract::try_lock_error::TryLockError;
-use crate::engine::few::Few;
+use crate::engine::one_or_many::OneOrMany;
 use crate::engine::pipeline::{Engine, Locked, Outcome};
 use crate::engine::request::LockRequest;
 use crate::engine::wait::Wait;
@@ -20,10 +20,10 @@ use crate::locks::guard::LockGuard;
 use crate::observe::AskedKind;
 use crate::options::{self, LockOptions};
 
-/// The key and options of a lock, which each public lock type wraps. A `Face` does not hold a
+/// The key and options of a lock, which each public lock type wraps. A `LockHandle` does not hold a
 /// lease.
 #[derive(Clone)]
-pub(crate) struct Face {
+pub(crate) struct LockHandle {
     engine: Arc<Engine>,
     key: LockKey,
     options: Arc<LockOptions>,
@@ -78,7 +78,7 @@ impl Kind {
     }
 }
 
-impl Face {
+impl LockHandle {
     pub(crate) fn new(
         engine: Arc<Engine>,
         key: LockKey,
@@ -139,7 +139,7 @@ impl Face {
         let asked_at = self.engine.now();
         let request = self.request(mode, owner, Wait::lasting(self.options.wait, asked_at));
         let in_time = move |outcome: Outcome| outcome.of_one().in_time(&self.engine, asked_at);
-        self.engine.lock(Few::One(request), in_time)
+        self.engine.lock(OneOrMany::One(request), in_time)
     }
 
     #[inline]
@@ -149,7 +149,7 @@ impl Face {
         owner: Option<OwnerId>,
     ) -> impl Future<Output = Result<LockGuard, TryLockError>> {
         let request = self.request(mode, owner, Wait::once(self.engine.now()));
-        self.engine.lock(Few::One(request), |outcome| outcome.of_one().or_busy())
+        self.engine.lock(OneOrMany::One(request), |outcome| outcome.of_one().or_busy())
     }
 
     #[inline]
@@ -160,7 +160,7 @@ impl Face {
         wait: Duration,
     ) -> impl Future<Output = Result<LockGuard, TryLockError>> {
         let request = self.request(mode, owner, Wait::lasting(Some(wait), self.engine.now()));
-        self.engine.lock(Few::One(request), |outcome| outcome.of_one().or_busy())
+        self.engine.lock(OneOrMany::One(request), |outcome| outcome.of_one().or_busy())
     }
 
     #[inline]
@@ -180,7 +180,8 @@ impl Face {
         mode: Mode,
         wait: Wait,
     ) -> impl Future<Output = Result<Locked, Error>> {
-        self.engine.lock(Few::One(self.request(mode, None, wait)), |outcome| Ok(outcome.of_one()))
+        self.engine
+            .lock(OneOrMany::One(self.request(mode, None, wait)), |outcome| Ok(outcome.of_one()))
     }
 
     pub(crate) async fn is_locked(&self) -> Result<bool, Error> {
@@ -203,7 +204,7 @@ impl Face {
     }
 }
 
-impl fmt::Debug for Face {
+impl fmt::Debug for LockHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.key, f)
     }

@@ -1,4 +1,4 @@
-//! The mutable state of a hold.
+//! The mutable state of a lease's record.
 
 use std::mem;
 use std::sync::Arc;
@@ -26,11 +26,11 @@ const PARTS: u16 = 16;
 /// A place in the watchdog's schedule, which consists of a bucket and an index into the bucket.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Place {
-    Young(u32),
+    Fresh(u32),
     Due(Instant, u32),
 }
 
-/// The mutable state of a hold. Only [`Hold::update`](super::Hold) ends the lease or extends its
+/// The mutable state of a lease's record. Only [`LeaseRecord::update`](super::LeaseRecord) ends the lease or extends its
 /// deadline, and this function first checks whether the deadline has passed.
 #[derive(Debug)]
 pub(super) struct State<T> {
@@ -115,7 +115,7 @@ pub(crate) struct Term(pub(super) u32);
 
 /// The part of the state that events describe.
 #[derive(Clone, Copy)]
-pub(super) struct Standing {
+pub(super) struct Snapshot {
     pub(super) phase: Phase,
     pub(super) term: Term,
     pub(super) since: Instant,
@@ -124,7 +124,7 @@ pub(super) struct Standing {
 
 /// A renewal of a lease.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Attempt {
+pub(super) struct RenewalAttempt {
     pub(super) number: u32,
     /// The TTL within which the renewal and its retries must succeed.
     pub(super) pace: Duration,
@@ -224,8 +224,8 @@ impl<T> State<T> {
     }
 
     /// Returns the part of the state that events describe.
-    pub(super) fn standing(&self) -> Standing {
-        Standing {
+    pub(super) fn standing(&self) -> Snapshot {
+        Snapshot {
             phase: self.phase,
             term: self.holders.term,
             since: self.holders.since,
@@ -274,7 +274,7 @@ impl<T> State<T> {
         }
     }
 
-    pub(super) fn let_go(&mut self) -> (Option<T>, KeyWatch) {
+    pub(super) fn take_unneeded(&mut self) -> (Option<T>, KeyWatch) {
         (self.turn.take(), mem::replace(&mut self.watch, KeyWatch::silent()))
     }
 
@@ -287,17 +287,17 @@ impl<T> State<T> {
     /// The renewal may never be polled again, for example because its runtime has stopped. The
     /// lease is therefore due again at the time when the watchdog should retry a renewal that got
     /// no reply.
-    pub(super) fn start_renewal(&mut self, now: Instant, renewal: RenewalMode) -> Attempt {
+    pub(super) fn start_renewal(&mut self, now: Instant, renewal: RenewalMode) -> RenewalAttempt {
         self.renewal.in_progress = true;
         self.renewal.number = self.renewal.number.wrapping_add(1);
         self.renewal.caused_by_notification = mem::take(&mut self.renewal.is_notified);
         let (pace, due_before) = (self.validity.renewal_ttl(), self.renewal.due);
         self.renewal.due = self.retry_due(deadline::attempt_end(now, pace), renewal);
-        Attempt { number: self.renewal.number, pace, due_before }
+        RenewalAttempt { number: self.renewal.number, pace, due_before }
     }
 
     /// Ends this renewal. Returns `false` if another renewal has started since.
-    pub(super) fn end_renewal(&mut self, attempt: Attempt) -> bool {
+    pub(super) fn end_renewal(&mut self, attempt: RenewalAttempt) -> bool {
         let is_last = self.renewal.number == attempt.number;
         self.renewal.in_progress &= !is_last;
         is_last
@@ -323,19 +323,19 @@ impl<T> State<T> {
         } else {
             deadline::renewal_due(sent_at, ttl).min(self.validity.deadline)
         };
-        self.heed_news(sent_at, renewal);
+        self.apply_notification(sent_at, renewal);
     }
 
     /// Schedules an early renewal, because this store reports changes of a lease only after its
     /// first renewal.
-    pub(super) fn ask_for_news(&mut self, since: Instant, renewal: RenewalMode) {
+    pub(super) fn request_reports(&mut self, since: Instant, renewal: RenewalMode) {
         if renewal == RenewalMode::Off {
             return;
         }
         // A capped lease is renewed only because of notifications, so set the flag as if a
         // notification had arrived.
         self.renewal.is_notified = self.renewal.is_capped;
-        self.renewal.due = self.renewal.due.min(deadline::of_age(since));
+        self.renewal.due = self.renewal.due.min(deadline::settled_at(since));
     }
 
     /// Returns whether the store sends a notification when the lease ends.
@@ -359,9 +359,9 @@ impl<T> State<T> {
     /// arriving, the leases that have waited longest are renewed first.
     pub(super) fn hurry(&mut self, now: Instant) {
         let soon = if self.phase == Phase::Unconfirmed {
-            deadline::news_due_after_failure(now)
+            deadline::notification_due_after_failure(now)
         } else {
-            deadline::next_news_due(self.validity.confirmed_at)
+            deadline::notification_due(self.validity.confirmed_at)
         };
         self.renewal.due = self.renewal.due.min(soon);
     }
@@ -384,11 +384,11 @@ impl<T> State<T> {
         self.renewal.due = self.retry_due(now, renewal);
         // Without this flag, a capped lease would not be renewed again.
         self.renewal.is_notified |= self.renewal.is_capped && self.renewal.caused_by_notification;
-        self.heed_news(now, renewal);
+        self.apply_notification(now, renewal);
     }
 
     /// Handles the possibility that more time has passed than the clock shows.
-    pub(super) fn doubt(&mut self, now: Instant, renewal: RenewalMode) {
+    pub(super) fn suspect_pause(&mut self, now: Instant, renewal: RenewalMode) {
         self.phase = Phase::Unconfirmed;
         // The reply to an earlier renewal contains no information about the time since then.
         self.renewal.number = self.renewal.number.wrapping_add(1);
@@ -402,7 +402,7 @@ impl<T> State<T> {
         }
     }
 
-    fn heed_news(&mut self, now: Instant, renewal: RenewalMode) {
+    fn apply_notification(&mut self, now: Instant, renewal: RenewalMode) {
         if self.renewal.is_notified && renewal == RenewalMode::Watchdog {
             self.hurry(now);
         }

@@ -1,18 +1,18 @@
 //! The record of a lease, from the first request for the lease until its release: what the guards
 //! of the lease see, and what the store may have.
 
-mod alarm;
-mod renewing;
+mod acquired_by;
+mod events;
+mod sent_renewal;
 mod state;
-mod taker;
-mod telling;
 mod validity;
+mod wake_list;
 
-pub(crate) use alarm::Alarm;
-pub(crate) use renewing::Renewing;
+pub(crate) use sent_renewal::SentRenewal;
 pub(crate) use state::{MAX_BATCH, Place, Term};
+pub(crate) use wake_list::WakeList;
 
-use state::{InStore, Phase, Standing, State};
+use state::{InStore, Phase, Snapshot, State};
 
 use std::mem;
 use std::pin::pin;
@@ -48,13 +48,13 @@ const TIME_SHARE: Duration = Duration::from_millis(20);
 /// Every query compares the deadline with the clock, so a task that is late, hung or gone cannot
 /// keep a lost lease alive. A lost lease stays lost.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct LeaseRecord {
     lease: Lease,
     kind: AskedKind,
     events: Events,
     options: Arc<LockOptions>,
     state: Mutex<State<Turn<Self>>>,
-    alarm: Arc<Alarm<Self>>,
+    wake_list: Arc<WakeList<Self>>,
 }
 
 /// When the watchdog must check a lease.
@@ -67,8 +67,8 @@ pub(crate) struct Due {
 
 /// A lease that is being handed off to the next holder.
 #[derive(Debug)]
-pub(crate) struct Passed {
-    pub(crate) waiter: Waiter<Next<Hold>>,
+pub(crate) struct HandOff {
+    pub(crate) waiter: Waiter<Next<LeaseRecord>>,
     pub(crate) term: Term,
     pub(crate) owner: Option<OwnerId>,
     /// How long the previous holder held the lease.
@@ -85,17 +85,17 @@ pub(crate) enum Leave {
     Inner(LeaseState),
     /// This was the last guard. The turn goes to the next caller after the store has confirmed the
     /// release. `is_owed` means that the caller must release the lease.
-    Last { seen: LeaseState, turn: Option<Turn<Hold>>, is_owed: bool },
+    Last { seen: LeaseState, turn: Option<Turn<LeaseRecord>>, is_owed: bool },
 }
 
-impl Hold {
+impl LeaseRecord {
     /// Creates the record of a lease that `request` will request. `watch` reports changes of the
     /// lease and was created before the first request, so that no change is missed.
     pub(crate) fn new(
         lease: Lease,
         request: &LockRequest<'_>,
         watch: KeyWatch,
-        alarm: &Arc<Alarm<Self>>,
+        wake_list: &Arc<WakeList<Self>>,
         events: &Events,
     ) -> Arc<Self> {
         let options = Arc::clone(request.options);
@@ -106,7 +106,7 @@ impl Hold {
             events: events.clone(),
             options,
             state: Mutex::new(state),
-            alarm: Arc::clone(alarm),
+            wake_list: Arc::clone(wake_list),
         })
     }
 
@@ -121,7 +121,7 @@ impl Hold {
     }
 
     /// Discards the notifications that have arrived before the grant.
-    pub(crate) fn skip_news(&self) {
+    pub(crate) fn skip_notifications(&self) {
         lock(&self.state).watch.skip();
     }
 
@@ -164,7 +164,7 @@ impl Hold {
         let max = max_until(options, sent_at);
         state.renewed(sent_at, self.usable_ttl(Some(grant)), max, options.renewal);
         if !grant.has_news() {
-            state.ask_for_news(sent_at, options.renewal);
+            state.request_reports(sent_at, options.renewal);
         }
     }
 
@@ -219,9 +219,9 @@ impl Hold {
     }
 
     /// Returns when the watchdog starts to handle the lease. Nothing is due before that time.
-    pub(crate) fn of_age(&self) -> Instant {
+    pub(crate) fn settled_at(&self) -> Instant {
         let state = lock(&self.state);
-        deadline::of_age(state.granted.sent_at).min(state.renewal.due)
+        deadline::settled_at(state.granted.sent_at).min(state.renewal.due)
     }
 
     /// Returns when the watchdog must check the lease next, or `None` if the lease is over.
@@ -279,7 +279,7 @@ impl Hold {
         let _needless;
         let mut state = lock(&self.state);
         state.in_store = InStore::Ending;
-        _needless = state.let_go();
+        _needless = state.take_unneeded();
         let not_before = if state.renewal.in_progress {
             state.renewal.due.min(state.granted.locked_until)
         } else {
@@ -369,7 +369,7 @@ impl Hold {
     }
 
     /// Returns whether a client has asked the holder in this term to finish early.
-    pub(crate) fn is_asked_back_from(&self, term: Term) -> bool {
+    pub(crate) fn is_revocation_requested_in(&self, term: Term) -> bool {
         let state = lock(&self.state);
         state.holders.revocation_requested && state.holders.term == term
     }
@@ -397,11 +397,11 @@ impl Hold {
 
     /// Handles a possible pause of the whole machine. The lease becomes unconfirmed, and its
     /// renewal is due now.
-    pub(crate) fn doubt(&self, reason: &Error, now: Instant) {
+    pub(crate) fn suspect_pause(&self, reason: &Error, now: Instant) {
         let renewal = self.options.renewal;
         self.update_after(Some(reason), now, |state| {
             if !state.is_over() {
-                state.doubt(now, renewal);
+                state.suspect_pause(now, renewal);
             }
         });
     }
@@ -484,7 +484,7 @@ impl Hold {
     /// The lease must be as good as a new lease and must not have pending notifications. If the
     /// store does not report the end of a lease, the store must have confirmed the lease a moment
     /// ago, and the watchdog then checks the lease soon.
-    pub(crate) fn pass_on(&self, now: Instant) -> Option<Passed> {
+    pub(crate) fn pass_on(&self, now: Instant) -> Option<HandOff> {
         self.update(now, |state| {
             let is_last = state.phase == Phase::Held && state.holders.guards == 1;
             if !is_last
@@ -499,8 +499,8 @@ impl Hold {
             let has_news = state.renewal.is_notified || is_asking || state.watch.has_changed();
             let is_contested = has_news || state.holders.revocation_requested;
             let is_contested = is_contested && !flaw!("hand-off-despite-revocation");
-            let looks_at = deadline::of_age(state.validity.confirmed_at);
-            let is_known = state.is_watched() || now < looks_at;
+            let check_by = deadline::settled_at(state.validity.confirmed_at);
+            let is_known = state.is_watched() || now < check_by;
             let ttl = self.options.ttl;
             let is_as_new = state.validity.requested_ttl == ttl
                 && state.validity.deadline.since(now) >= ttl / 2;
@@ -510,10 +510,10 @@ impl Hold {
             }
             let waiter = state.turn.as_mut()?.next_taker(&self.options)?;
             state.holders.term.0 += 1;
-            let is_due_earlier = !state.is_watched() && state.bring_forward(looks_at);
+            let is_due_earlier = !state.is_watched() && state.bring_forward(check_by);
             let owner = mem::replace(&mut state.holders.owner, waiter.owner());
             let held = now.since(mem::replace(&mut state.holders.since, now));
-            Some(Passed { waiter, term: state.holders.term, owner, held, is_due_earlier })
+            Some(HandOff { waiter, term: state.holders.term, owner, held, is_due_earlier })
         })
     }
 
@@ -566,12 +566,12 @@ impl Hold {
 
     /// Waits until a client asks the holder in this term to finish early. Returns `false` if the
     /// holder's last guard is dropped first.
-    pub(crate) async fn wait_asked_back(&self, term: Term) -> bool {
+    pub(crate) async fn wait_revocation_requested(&self, term: Term) -> bool {
         loop {
             let changes = self.changes();
             let mut changed = pin!(changes.notified());
             changed.as_mut().enable();
-            let asked = self.is_asked_back_from(term);
+            let asked = self.is_revocation_requested_in(term);
             if asked || self.is_abandoned(term) {
                 return asked;
             }
@@ -615,8 +615,7 @@ impl Hold {
         state.renewal.changed_lease.as_deref().unwrap_or(&self.lease)
     }
 
-    /// Subscribes to notifications about the key. The alarm passes the notifications to the
-    /// watchdog.
+    /// Subscribes to notifications about the key. The wake list passes them to the watchdog.
     pub(crate) fn listen(self: &Arc<Self>, now: Instant) {
         if self.options.renewal == RenewalMode::Off {
             // Renewals are off, and only a renewal could check the lease.
@@ -640,7 +639,7 @@ impl Hold {
         }
     }
 
-    fn standing(&self) -> Standing {
+    fn standing(&self) -> Snapshot {
         lock(&self.state).standing()
     }
 
@@ -668,15 +667,15 @@ impl Hold {
         let after =
             (state.phase, state.renewal.in_progress, state.holders.term, state.holders.guards == 0);
         let at = state.standing();
-        let needless = state.is_over().then(|| state.let_go());
+        let unneeded = state.is_over().then(|| state.take_unneeded());
         let changed = if before == after { None } else { state.changed.clone() };
         drop(state);
-        drop(needless);
+        drop(unneeded);
         if let Some(changed) = changed {
             changed.notify_waiters();
         }
         if before.0 != at.phase {
-            self.tell(at, error, now);
+            self.report(at, error, now);
         }
         result
     }
@@ -688,10 +687,10 @@ fn max_until(options: &LockOptions, granted_at: Instant) -> Instant {
 }
 
 /// Wakes the watchdog when a notification about the key arrives.
-impl Wake for Hold {
+impl Wake for LeaseRecord {
     fn wake(self: Arc<Self>) {
-        let alarm = Arc::clone(&self.alarm);
-        alarm.ring(self);
+        let wake_list = Arc::clone(&self.wake_list);
+        wake_list.push(self);
     }
 }
 
@@ -703,7 +702,7 @@ mod tests {
     /// A process may hold a million leases for a long time.
     #[test]
     fn a_held_lease_is_small() {
-        assert!(size_of::<Hold>() <= 408, "{}", size_of::<Hold>());
+        assert!(size_of::<LeaseRecord>() <= 408, "{}", size_of::<LeaseRecord>());
         assert!(size_of::<LockGuard>() <= 40, "{}", size_of::<LockGuard>());
     }
 }

@@ -1,15 +1,15 @@
-//! Maintains leases after a call. Each runtime has one task, which runs the watchdog and the
-//! reaper.
+//! Maintains leases after a call. Each runtime has one task, which runs the watchdog and sends
+//! queued releases.
 
 use std::sync::Arc;
 
 use crate::clock::{Clock, Instant};
 use crate::contract::backend::{LockBackend, check_timer};
 use crate::contract::error::{Error, ErrorKind};
-use crate::engine::hold::Hold;
 use crate::engine::process::Process;
-use crate::engine::reaper::Reaper;
-use crate::engine::reentrancy::HoldTable;
+use crate::engine::record::LeaseRecord;
+use crate::engine::reentrancy::OwnerTable;
+use crate::engine::releases::ReleaseQueue;
 use crate::engine::watchdog::Watchdog;
 use crate::observe::Events;
 use crate::sync::{Handle, Id, JoinHandle, Mutex, lock};
@@ -17,12 +17,12 @@ use crate::sync::{Handle, Id, JoinHandle, Mutex, lock};
 /// The state shared by a client, its clones and its guards. The tasks end when the last clone and
 /// guard are dropped.
 #[derive(Debug)]
-pub(crate) struct Upkeep {
+pub(crate) struct Background {
     backend: Arc<dyn LockBackend>,
     clock: Arc<dyn Clock>,
-    holds: Arc<HoldTable>,
+    owners: Arc<OwnerTable>,
     watchdog: Arc<Watchdog>,
-    reaper: Arc<Reaper>,
+    releases: Arc<ReleaseQueue>,
     events: Events,
     process: Process,
     /// All tasks share the work, so no lease depends on a runtime that has ended or is not driven.
@@ -30,7 +30,7 @@ pub(crate) struct Upkeep {
     tasks: Mutex<Vec<(Id, JoinHandle<()>)>>,
 }
 
-impl Upkeep {
+impl Background {
     pub(crate) fn new(
         backend: Arc<dyn LockBackend>,
         clock: Arc<dyn Clock>,
@@ -39,9 +39,9 @@ impl Upkeep {
         let watchdog = Watchdog::new(Arc::clone(&clock), &backend.capabilities(), events.clone());
         Self {
             backend,
-            holds: Arc::default(),
+            owners: Arc::default(),
             watchdog: Arc::new(watchdog),
-            reaper: Arc::new(Reaper::new(Arc::clone(&clock), events.clone())),
+            releases: Arc::new(ReleaseQueue::new(Arc::clone(&clock), events.clone())),
             clock,
             events,
             process: Process::current(),
@@ -81,26 +81,26 @@ impl Upkeep {
     }
 
     fn task(&self) -> impl Future<Output = ()> + Send + 'static {
-        let (watchdog, reaper) = (Arc::clone(&self.watchdog), Arc::clone(&self.reaper));
+        let (watchdog, releases) = (Arc::clone(&self.watchdog), Arc::clone(&self.releases));
         let backend = Arc::clone(&self.backend);
-        let attendance = reaper.attend(&backend);
+        let running = releases.attend(&backend);
         async move {
-            // Dropped last, after releases in progress have returned to the reaper.
-            let _attendance = attendance;
+            // Dropped last, after releases in progress have returned to the queue.
+            let _running = running;
             // Each wake-up polls both futures, in this order.
             tokio::select! {
                 biased;
-                () = watchdog.run(&*backend, &reaper) => {}
-                () = reaper.run(&*backend) => {}
+                () = watchdog.run(&*backend, &releases) => {}
+                () = releases.run(&*backend) => {}
             }
         }
     }
 
-    /// Removes a hold after its last guard has been dropped.
-    pub(crate) fn forget(&self, hold: &Hold) {
-        self.watchdog.remove(hold);
-        if let Some(owner) = hold.owner() {
-            self.holds.tidy(hold.lease().key(), owner);
+    /// Removes a record after its last guard has been dropped.
+    pub(crate) fn forget(&self, record: &LeaseRecord) {
+        self.watchdog.remove(record);
+        if let Some(owner) = record.owner() {
+            self.owners.tidy(record.lease().key(), owner);
         }
     }
 
@@ -130,23 +130,23 @@ impl Upkeep {
         self.clock.now()
     }
 
-    pub(crate) fn holds(&self) -> &Arc<HoldTable> {
-        &self.holds
+    pub(crate) fn owners(&self) -> &Arc<OwnerTable> {
+        &self.owners
     }
 
     pub(crate) fn watchdog(&self) -> &Watchdog {
         &self.watchdog
     }
 
-    pub(crate) fn reaper(&self) -> &Arc<Reaper> {
-        &self.reaper
+    pub(crate) fn releases(&self) -> &Arc<ReleaseQueue> {
+        &self.releases
     }
 }
 
-impl Drop for Upkeep {
+impl Drop for Background {
     fn drop(&mut self) {
         if !self.process.was_left() {
-            self.reaper.finish();
+            self.releases.finish();
         }
     }
 }

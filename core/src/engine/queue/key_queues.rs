@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::mem;
 use std::sync::Arc;
 
-use super::line::{Alone, Line, Waiters};
+use super::key_queue::{Alone, KeyQueue, Waiters};
 use crate::contract::key::{Hashed, KeyMap, LockKey};
 use crate::sync::{Mutex, get_mut, lock};
 
@@ -15,7 +15,7 @@ use crate::sync::{Mutex, get_mut, lock};
 /// per second. No waker runs while the mutex is locked. A queue with waiters has its own mutex,
 /// which a hand-off uses directly.
 #[derive(Debug)]
-pub(super) struct Lines<H, N>(Mutex<All<H, N>>);
+pub(super) struct KeyQueues<H, N>(Mutex<All<H, N>>);
 
 #[derive(Debug)]
 struct All<H, N> {
@@ -36,57 +36,58 @@ enum Slot<H, N> {
     /// A single caller requests or holds the whole key. Most keys never need more than this.
     Alone(Alone<H>),
     /// A queue that callers share. The queue remains until no caller shares it.
-    Line(SharedLine<H, N>),
+    KeyQueue(SharedKeyQueue<H, N>),
 }
 
 /// A queue that callers can reach without the map.
-pub(super) type SharedLine<H, N> = Arc<Mutex<Line<H, N>>>;
+pub(super) type SharedKeyQueue<H, N> = Arc<Mutex<KeyQueue<H, N>>>;
 
-impl<H, N> Lines<H, N> {
+impl<H, N> KeyQueues<H, N> {
     /// Runs `work` with the queue of `key`. Tasks must not be woken before this method has
     /// returned.
-    pub(super) fn at<R>(&self, key: &LockKey, work: impl FnOnce(&mut Line<H, N>) -> R) -> R {
-        self.at_shared(key, |line, _| work(line), |_| false).0
+    pub(super) fn at<R>(&self, key: &LockKey, work: impl FnOnce(&mut KeyQueue<H, N>) -> R) -> R {
+        self.at_shared(key, |queue, _| work(queue), |_| false).0
     }
 
     /// Runs `work` with the queue of `key`, and returns the shared queue if the result `shares` it.
     pub(super) fn at_shared<R>(
         &self,
         key: &LockKey,
-        work: impl FnOnce(&mut Line<H, N>, &mut OfAll) -> R,
+        work: impl FnOnce(&mut KeyQueue<H, N>, &mut OfAll) -> R,
         modes: impl FnOnce(&R) -> bool,
-    ) -> (R, Option<SharedLine<H, N>>) {
-        let mut lines = lock(&self.0);
-        let All { by_key, of_all } = &mut *lines;
+    ) -> (R, Option<SharedKeyQueue<H, N>>) {
+        let mut queues = lock(&self.0);
+        let All { by_key, of_all } = &mut *queues;
         match by_key.entry(Hashed(key.clone())) {
             Entry::Vacant(place) => {
-                let mut line = Line::default();
-                let result = work(&mut line, of_all);
-                if let Some(slot) = Slot::of(line) {
+                let mut queue = KeyQueue::default();
+                let result = work(&mut queue, of_all);
+                if let Some(slot) = Slot::of(queue) {
                     place.insert(slot);
                 }
                 (result, None)
             }
             Entry::Occupied(mut place) => {
                 let shared = match place.get_mut() {
-                    Slot::Line(shared) => shared,
+                    Slot::KeyQueue(shared) => shared,
                     Slot::Alone(alone) => {
-                        let mut line = Line::of_one(mem::take(alone));
-                        let result = work(&mut line, of_all);
+                        let mut queue = KeyQueue::of_one(mem::take(alone));
+                        let result = work(&mut queue, of_all);
                         if modes(&result) {
-                            let shared = Arc::new(Mutex::new(line));
-                            place.insert(Slot::Line(Arc::clone(&shared)));
+                            let shared = Arc::new(Mutex::new(queue));
+                            place.insert(Slot::KeyQueue(Arc::clone(&shared)));
                             return (result, Some(shared));
                         }
-                        match Slot::of(line) {
+                        match Slot::of(queue) {
                             Some(slot) => place.insert(slot),
                             None => place.remove(),
                         };
                         return (result, None);
                     }
                 };
-                let (result, is_unused, alone) =
-                    with_line(shared, |line| (work(line, of_all), line.is_unused(), line.alone()));
+                let (result, is_unused, alone) = with_line(shared, |queue| {
+                    (work(queue, of_all), queue.is_unused(), queue.alone())
+                });
                 let mode = modes(&result).then(|| Arc::clone(shared));
                 // Callers can start to share a queue only while the map is locked.
                 let is_shared = Arc::strong_count(shared) > 1;
@@ -103,19 +104,19 @@ impl<H, N> Lines<H, N> {
     }
 
     /// Returns the shared queue of `key`, or `None` if a single caller has the key to itself.
-    pub(super) fn shared(&self, key: &LockKey) -> Option<SharedLine<H, N>> {
+    pub(super) fn shared(&self, key: &LockKey) -> Option<SharedKeyQueue<H, N>> {
         match lock(&self.0).by_key.get(&Hashed(key.clone()))? {
-            Slot::Line(line) => Some(Arc::clone(line)),
+            Slot::KeyQueue(queue) => Some(Arc::clone(queue)),
             Slot::Alone(_) => None,
         }
     }
 
     /// Rejects further callers and removes the waiters from all queues.
     pub(super) fn close(&self) -> Vec<Waiters<N>> {
-        let mut lines = lock(&self.0);
-        lines.of_all.is_closed = true;
-        let in_line = lines.by_key.values_mut().filter_map(|slot| match slot {
-            Slot::Line(line) => Some(mem::take(&mut lock(line).waiters)),
+        let mut queues = lock(&self.0);
+        queues.of_all.is_closed = true;
+        let in_line = queues.by_key.values_mut().filter_map(|slot| match slot {
+            Slot::KeyQueue(queue) => Some(mem::take(&mut lock(queue).waiters)),
             Slot::Alone(_) => None,
         });
         in_line.collect()
@@ -127,7 +128,7 @@ impl<H, N> Lines<H, N> {
     }
 }
 
-impl<H, N> Default for Lines<H, N> {
+impl<H, N> Default for KeyQueues<H, N> {
     fn default() -> Self {
         Self(Mutex::new(All { by_key: KeyMap::default(), of_all: OfAll::default() }))
     }
@@ -135,18 +136,21 @@ impl<H, N> Default for Lines<H, N> {
 
 impl<H, N> Slot<H, N> {
     /// Returns the slot for a queue that no caller shares, or `None` if the queue is empty.
-    fn of(line: Line<H, N>) -> Option<Self> {
-        match line.alone() {
+    fn of(queue: KeyQueue<H, N>) -> Option<Self> {
+        match queue.alone() {
             Some(alone) => Some(Self::Alone(alone)),
-            None => (!line.is_unused()).then(|| Self::Line(Arc::new(Mutex::new(line)))),
+            None => (!queue.is_unused()).then(|| Self::KeyQueue(Arc::new(Mutex::new(queue)))),
         }
     }
 }
 
 /// Runs `work` with a queue. If no caller shares the queue, its mutex need not be locked.
-fn with_line<H, N, R>(shared: &mut SharedLine<H, N>, work: impl FnOnce(&mut Line<H, N>) -> R) -> R {
-    if let Some(line) = Arc::get_mut(shared) {
-        return work(get_mut(line));
+fn with_line<H, N, R>(
+    shared: &mut SharedKeyQueue<H, N>,
+    work: impl FnOnce(&mut KeyQueue<H, N>) -> R,
+) -> R {
+    if let Some(queue) = Arc::get_mut(shared) {
+        return work(get_mut(queue));
     }
     work(&mut lock(shared))
 }

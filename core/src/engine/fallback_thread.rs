@@ -13,7 +13,7 @@ use tokio::runtime::Builder;
 use tokio::time::timeout;
 
 use crate::contract::backend::LockBackend;
-use crate::engine::reaper::Reaper;
+use crate::engine::releases::ReleaseQueue;
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
 
@@ -23,19 +23,19 @@ const IDLE: Duration = Duration::from_secs(1);
 
 /// Counts a task that sends releases, for as long as the task exists.
 #[derive(Debug)]
-pub(crate) struct Attendance(Arc<Reaper>);
+pub(crate) struct RunningTask(Arc<ReleaseQueue>);
 
-impl Reaper {
+impl ReleaseQueue {
     /// Counts a task that will call [`run`](Self::run).
-    pub(crate) fn attend(self: &Arc<Self>, backend: &Arc<dyn LockBackend>) -> Attendance {
+    pub(crate) fn attend(self: &Arc<Self>, backend: &Arc<dyn LockBackend>) -> RunningTask {
         self.tasks.backend.get_or_init(|| Arc::clone(backend));
         self.tasks.alive.fetch_add(1, Ordering::SeqCst);
-        Attendance(Arc::clone(self))
+        RunningTask(Arc::clone(self))
     }
 
     /// If no task is running, starts a thread for the pending releases and waits for a short time
     /// until they have completed.
-    pub(super) fn stand_in(self: &Arc<Self>) {
+    pub(super) fn start_fallback(self: &Arc<Self>) {
         if self.tasks.alive.load(Ordering::SeqCst) > 0 || !self.clock.is_real_time() {
             return;
         }
@@ -44,8 +44,8 @@ impl Reaper {
         if queue.is_empty() {
             return;
         }
-        let starts = !queue.stand_in.works;
-        queue.stand_in.works = true;
+        let starts = !queue.start_fallback.works;
+        queue.start_fallback.works = true;
         drop(queue);
         if starts {
             self.start(Arc::clone(backend));
@@ -59,7 +59,7 @@ impl Reaper {
         if queue.is_empty() || !self.clock.is_real_time() {
             return;
         }
-        let wait = queue.stand_in.wait();
+        let wait = queue.start_fallback.wait();
         drop(queue);
         if let Some((nothing_is_left, ends)) = wait {
             let left = ends.saturating_duration_since(Instant::now());
@@ -96,7 +96,7 @@ impl Reaper {
             let has_ended = timeout(IDLE, run.as_mut()).await.is_ok();
             let mut queue = lock(&self.queue);
             if has_ended || queue.is_empty() {
-                queue.stand_in.works = false;
+                queue.start_fallback.works = false;
                 return;
             }
         }
@@ -104,14 +104,14 @@ impl Reaper {
 
     fn stop_standing_in(&self) {
         let mut queue = lock(&self.queue);
-        queue.stand_in.works = false;
-        queue.stand_in.waiting.clear();
+        queue.start_fallback.works = false;
+        queue.start_fallback.waiting.clear();
     }
 }
 
-impl Drop for Attendance {
+impl Drop for RunningTask {
     fn drop(&mut self) {
         self.0.tasks.alive.fetch_sub(1, Ordering::SeqCst);
-        self.0.stand_in();
+        self.0.start_fallback();
     }
 }

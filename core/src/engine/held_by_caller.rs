@@ -6,41 +6,47 @@ use std::sync::Arc;
 use crate::contract::backend::Mode;
 use crate::contract::key::LockKey;
 use crate::contract::owner::OwnerId;
-use crate::engine::hold::Hold;
-use crate::engine::upkeep::Upkeep;
+use crate::engine::background::Background;
+use crate::engine::record::LeaseRecord;
 
 /// A lock that is released only after the work under it has finished.
 #[derive(Clone, Debug)]
-pub(crate) struct Run {
+pub(crate) struct HeldByCaller {
     /// Identifies the client by the address of its state.
     client: usize,
-    hold: Arc<Hold>,
+    record: Arc<LeaseRecord>,
 }
 
-impl Run {
-    pub(crate) fn under(hold: &Arc<Hold>, upkeep: &Arc<Upkeep>) -> Self {
-        Self { client: identity(upkeep), hold: Arc::clone(hold) }
+impl HeldByCaller {
+    pub(crate) fn under(record: &Arc<LeaseRecord>, background: &Arc<Background>) -> Self {
+        Self { client: identity(background), record: Arc::clone(record) }
     }
 }
 
 tokio::task_local! {
     /// Sorted from the outermost to the innermost lock.
-    static RUNS: Vec<Run>;
+    static RUNS: Vec<HeldByCaller>;
 }
 
 /// Runs `work` under the locks `inner`, in addition to the locks under which the caller runs.
-pub(crate) async fn within<F: Future>(inner: impl Iterator<Item = Run>, work: F) -> F::Output {
+pub(crate) async fn within<F: Future>(
+    inner: impl Iterator<Item = HeldByCaller>,
+    work: F,
+) -> F::Output {
     RUNS.scope(and(inner), work).await
 }
 
 /// Runs synchronous `work`, like [`within`].
 #[cfg(feature = "blocking")]
-pub(crate) fn sync_within<T>(inner: impl Iterator<Item = Run>, work: impl FnOnce() -> T) -> T {
+pub(crate) fn sync_within<T>(
+    inner: impl Iterator<Item = HeldByCaller>,
+    work: impl FnOnce() -> T,
+) -> T {
     RUNS.sync_scope(and(inner), work)
 }
 
 /// Returns the locks under which the caller runs, followed by `inner`.
-fn and(inner: impl Iterator<Item = Run>) -> Vec<Run> {
+fn and(inner: impl Iterator<Item = HeldByCaller>) -> Vec<HeldByCaller> {
     let mut runs = RUNS.try_with(Clone::clone).unwrap_or_default();
     runs.extend(inner);
     runs
@@ -48,21 +54,21 @@ fn and(inner: impl Iterator<Item = Run>) -> Vec<Run> {
 
 /// Returns whether the caller runs under a lock of this client that excludes `mode` of `key`, so
 /// that the caller would wait for itself.
-pub(crate) fn keep_out(
-    upkeep: &Arc<Upkeep>,
+pub(crate) fn excludes(
+    background: &Arc<Background>,
     key: &LockKey,
     mode: Mode,
     owner: Option<OwnerId>,
 ) -> bool {
-    let client = identity(upkeep);
-    let keeps_out = |run: &Run| {
-        let (held, by) = (run.hold.mode(), run.hold.owner());
+    let client = identity(background);
+    let keeps_out = |run: &HeldByCaller| {
+        let (held, by) = (run.record.mode(), run.record.owner());
         run.client == client
-            && run.hold.lease().key() == key
+            && run.record.lease().key() == key
             && is_full(held, mode)
             // An owner can lock its own locks again.
             && (by.is_none() || by != owner)
-            && !run.hold.is_over(upkeep.now())
+            && !run.record.is_over(background.now())
     };
     RUNS.try_with(|runs| runs.iter().any(keeps_out)).unwrap_or_default()
 }
@@ -79,6 +85,6 @@ fn is_full(held: Mode, wanted: Mode) -> bool {
     }
 }
 
-fn identity(upkeep: &Arc<Upkeep>) -> usize {
-    Arc::as_ptr(upkeep).addr()
+fn identity(background: &Arc<Background>) -> usize {
+    Arc::as_ptr(background).addr()
 }

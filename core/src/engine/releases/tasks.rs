@@ -20,9 +20,9 @@ pub(in crate::engine) struct Tasks {
     pub(in crate::engine) backend: OnceLock<Arc<dyn LockBackend>>,
 }
 
-/// The part of the reaper's queue that belongs to the stand-in thread.
+/// The part of the queue of releases that belongs to the fallback thread.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct StandIn {
+pub(in crate::engine) struct FallbackThread {
     pub(in crate::engine) works: bool,
     /// After this time, drops do not wait. `None` if no release is pending.
     patience_ends: Option<Instant>,
@@ -30,7 +30,7 @@ pub(in crate::engine) struct StandIn {
     pub(in crate::engine) waiting: Vec<Sender<Infallible>>,
 }
 
-impl StandIn {
+impl FallbackThread {
     /// Resumes the waiting drops, because no release is pending.
     pub(super) fn note_empty(&mut self) {
         self.patience_ends = None;

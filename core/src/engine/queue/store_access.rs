@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use super::line::{Held, LetIn, Stand, Ticket, Told};
-use super::lines::{self, SharedLine};
+use super::key_queue::{HeldLease, KeyStatus, LetIn, ReportedHolder, Ticket};
+use super::key_queues::{self, SharedKeyQueue};
 use super::waiter::Waiter;
 use crate::clock::Instant;
 use crate::contract::backend::Mode;
@@ -15,13 +15,13 @@ use crate::options::LockOptions;
 use crate::sync::lock;
 
 /// The queues of callers, each of which waits for its [`Next`].
-pub(super) type Lines<H> = lines::Lines<H, Next<H>>;
+pub(super) type KeyQueues<H> = key_queues::KeyQueues<H, Next<H>>;
 
 /// The result for a caller that requested a key.
 #[derive(Debug)]
-pub(crate) enum Next<H: Held> {
+pub(crate) enum Next<H: HeldLease> {
     /// The caller may send requests to the store.
-    Ask(Asker<H>),
+    Ask(StoreAccess<H>),
     /// The lease of the previous holder, together with the turn.
     Guard(H::Guard),
     /// Another client holds the key. The holder is included if it is known.
@@ -30,11 +30,11 @@ pub(crate) enum Next<H: Held> {
 
 /// How a caller sends requests to the store.
 #[derive(Debug)]
-pub(crate) enum Asker<H: Held> {
+pub(crate) enum StoreAccess<H: HeldLease> {
     /// On behalf of this process, until the caller is granted a lease or gives up.
     Turn(Turn<H>),
     /// Without the turn, as one of the waiting callers.
-    Beside(Beside<H>),
+    Parallel(Parallel<H>),
     /// Independently of the queue, like a caller in a different process.
     Alone,
 }
@@ -42,28 +42,28 @@ pub(crate) enum Asker<H: Held> {
 /// The right to request a key from the store on behalf of this process. Dropping this value passes
 /// the right to the next caller.
 #[derive(Debug)]
-pub(crate) struct Turn<H: Held> {
-    of: Option<(Arc<Lines<H>>, LockKey)>,
+pub(crate) struct Turn<H: HeldLease> {
+    of: Option<(Arc<KeyQueues<H>>, LockKey)>,
     /// The queue behind this caller. Set when [`has_line`](Self::has_line) first finds a queue.
-    line: Option<SharedLine<H, Next<H>>>,
+    queue: Option<SharedKeyQueue<H, Next<H>>>,
 }
 
 /// A caller that sends requests to the store without the turn. The caller counts as a waiter until
 /// this value is dropped.
 #[derive(Debug)]
-pub(crate) struct Beside<H: Held> {
-    pub(super) lines: Arc<Lines<H>>,
+pub(crate) struct Parallel<H: HeldLease> {
+    pub(super) queues: Arc<KeyQueues<H>>,
     pub(super) key: LockKey,
     /// Set if the caller sends one request, at the same time as the caller with the turn and for an
     /// equal share. If the key is held, the caller returns to the queue.
     pub(super) once: Option<Ticket>,
 }
 
-impl<H: Held> Asker<H> {
+impl<H: HeldLease> StoreAccess<H> {
     /// Returns the position of a caller that makes one attempt and then returns to the queue.
     pub(crate) fn once(&self) -> Option<Ticket> {
         match self {
-            Self::Beside(beside) => beside.once,
+            Self::Parallel(parallel) => parallel.once,
             Self::Turn(_) | Self::Alone => None,
         }
     }
@@ -71,18 +71,18 @@ impl<H: Held> Asker<H> {
     /// Notifies the queued callers that another client holds the key. `at` is the time when the
     /// store reported the holder.
     pub(crate) fn refused(&self, holder: Option<&Holder>, at: Instant) {
-        if let Some((lines, key)) = self.turn() {
-            let told = holder.map(|holder| Box::new(Told { holder: holder.clone(), at }));
-            lines.at(key, |line| line.stand = Stand::Refused(told));
+        if let Some((queues, key)) = self.turn() {
+            let told = holder.map(|holder| Box::new(ReportedHolder { holder: holder.clone(), at }));
+            queues.at(key, |queue| queue.stand = KeyStatus::Refused(told));
         }
     }
 
     /// Notifies the queued callers that the store has not replied since `since`. Returns the start
     /// of the outage, which may be earlier.
     pub(crate) fn failed(&self, since: Instant, error: &Error) -> Instant {
-        let Some((lines, key)) = self.turn() else { return since };
-        let (since, told) = lines.at(key, |line| line.fail(since, error));
-        told.into_iter().for_each(Waiter::tell_of_outage);
+        let Some((queues, key)) = self.turn() else { return since };
+        let (since, told) = queues.at(key, |queue| queue.fail(since, error));
+        told.into_iter().for_each(Waiter::report_outage);
         since
     }
 
@@ -92,52 +92,52 @@ impl<H: Held> Asker<H> {
     /// After any other grant, the turn goes to the next caller, and each grant allows two queued
     /// callers to send requests. If there are enough permits, many callers are served in a few
     /// round trips. If there are no permits left, the only extra cost is one request.
-    pub(crate) fn granted(self, mode: Mode, hold: &Arc<H>, give: impl FnOnce(Option<Turn<H>>)) {
+    pub(crate) fn granted(self, mode: Mode, record: &Arc<H>, give: impl FnOnce(Option<Turn<H>>)) {
         match self {
             Self::Turn(turn) if mode.is_exclusive() => {
-                let line = turn.of.clone();
+                let queue = turn.of.clone();
                 give(Some(turn));
-                if let Some((lines, key)) = line {
-                    lines.at(&key, |line| line.granted(Arc::downgrade(hold)));
+                if let Some((queues, key)) = queue {
+                    queues.at(&key, |queue| queue.granted(Arc::downgrade(record)));
                 }
                 return;
             }
             Self::Turn(mut turn) => {
-                if let Some((lines, key)) = turn.of.take() {
-                    lines.pass_on(key, 1);
+                if let Some((queues, key)) = turn.of.take() {
+                    queues.pass_on(key, 1);
                 }
             }
-            Self::Beside(Beside { once: None, .. }) | Self::Alone => {}
-            Self::Beside(beside) => {
-                let Beside { lines, key, .. } = &beside;
-                lines.tell(key, lines.at(key, |line| line.let_in(2)));
+            Self::Parallel(Parallel { once: None, .. }) | Self::Alone => {}
+            Self::Parallel(parallel) => {
+                let Parallel { queues, key, .. } = &parallel;
+                queues.tell(key, queues.at(key, |queue| queue.let_in(2)));
             }
         }
         give(None);
     }
 
-    fn turn(&self) -> Option<&(Arc<Lines<H>>, LockKey)> {
+    fn turn(&self) -> Option<&(Arc<KeyQueues<H>>, LockKey)> {
         match self {
             Self::Turn(turn) => turn.of.as_ref(),
-            Self::Beside(_) | Self::Alone => None,
+            Self::Parallel(_) | Self::Alone => None,
         }
     }
 }
 
-impl<H: Held> Turn<H> {
-    pub(super) fn new(lines: Arc<Lines<H>>, key: LockKey) -> Self {
-        Self { of: Some((lines, key)), line: None }
+impl<H: HeldLease> Turn<H> {
+    pub(super) fn new(queues: Arc<KeyQueues<H>>, key: LockKey) -> Self {
+        Self { of: Some((queues, key)), queue: None }
     }
 
     /// Returns whether other callers in this process are requesting the key or have requested it
     /// recently.
     pub(crate) fn has_line(&mut self) -> bool {
-        if self.line.is_none()
-            && let Some((lines, key)) = &self.of
+        if self.queue.is_none()
+            && let Some((queues, key)) = &self.of
         {
-            self.line = lines.shared(key);
+            self.queue = queues.shared(key);
         }
-        self.line.is_some()
+        self.queue.is_some()
     }
 
     /// Removes the next caller from the queue if it accepts a lease that was acquired with
@@ -145,25 +145,25 @@ impl<H: Held> Turn<H> {
     ///
     /// A caller that does not accept the lease is never overtaken.
     pub(crate) fn next_taker(&mut self, options: &Arc<LockOptions>) -> Option<Waiter<Next<H>>> {
-        lock(self.line.as_ref()?).next_taker(options)
+        lock(self.queue.as_ref()?).next_taker(options)
     }
 }
 
-impl<H: Held> Lines<H> {
-    /// Passes the turn to the first caller in the queue, and also allows up to `beside` further
+impl<H: HeldLease> KeyQueues<H> {
+    /// Passes the turn to the first caller in the queue, and also allows up to `parallel` further
     /// callers to send requests.
-    fn pass_on(self: Arc<Self>, key: LockKey, beside: usize) {
+    fn pass_on(self: Arc<Self>, key: LockKey, parallel: usize) {
         let mut turn = Turn::new(self, key);
         loop {
-            let Some((lines, key)) = &turn.of else { return };
-            let (next, let_in) = lines.at(key, |line| (line.pass_on(), line.let_in(beside)));
-            lines.tell(key, let_in);
+            let Some((queues, key)) = &turn.of else { return };
+            let (next, let_in) = queues.at(key, |queue| (queue.pass_on(), queue.let_in(parallel)));
+            queues.tell(key, let_in);
             let Some(next) = next else {
                 turn.of = None;
                 return;
             };
-            match next.send(Next::Ask(Asker::Turn(turn))) {
-                Err(Next::Ask(Asker::Turn(refused))) => turn = refused,
+            match next.send(Next::Ask(StoreAccess::Turn(turn))) {
+                Err(Next::Ask(StoreAccess::Turn(refused))) => turn = refused,
                 _ => return,
             }
         }
@@ -173,15 +173,15 @@ impl<H: Held> Lines<H> {
     fn tell(self: &Arc<Self>, key: &LockKey, let_in: LetIn<Next<H>>) {
         for (ticket, waiter) in let_in {
             let once = Some(Ticket(ticket));
-            let beside = Beside { lines: Arc::clone(self), key: key.clone(), once };
+            let parallel = Parallel { queues: Arc::clone(self), key: key.clone(), once };
             // If the waiter has left, it drops the message, which also removes the waiter from the
             // count.
-            drop(waiter.send(Next::Ask(Asker::Beside(beside))));
+            drop(waiter.send(Next::Ask(StoreAccess::Parallel(parallel))));
         }
     }
 }
 
-impl<H: Held> Waiter<Next<H>> {
+impl<H: HeldLease> Waiter<Next<H>> {
     /// Hands the lease off to this caller. Returns the guard if the caller is gone.
     pub(crate) fn give(self, guard: H::Guard) -> Result<(), H::Guard> {
         match self.send(Next::Guard(guard)) {
@@ -191,16 +191,16 @@ impl<H: Held> Waiter<Next<H>> {
     }
 }
 
-impl<H: Held> Drop for Turn<H> {
+impl<H: HeldLease> Drop for Turn<H> {
     fn drop(&mut self) {
-        if let Some((lines, key)) = self.of.take().filter(|_| !flaw!("dropped-turn-lost")) {
-            lines.pass_on(key, 0);
+        if let Some((queues, key)) = self.of.take().filter(|_| !flaw!("dropped-turn-lost")) {
+            queues.pass_on(key, 0);
         }
     }
 }
 
-impl<H: Held> Drop for Beside<H> {
+impl<H: HeldLease> Drop for Parallel<H> {
     fn drop(&mut self) {
-        self.lines.at(&self.key, |line| line.beside -= 1);
+        self.queues.at(&self.key, |queue| queue.parallel -= 1);
     }
 }

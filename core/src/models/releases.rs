@@ -13,8 +13,8 @@ use crate::contract::backend::{
     Attempt, Capabilities, Claim, Fencing, Lease, LockBackend, Release, Renewal,
 };
 use crate::contract::error::Error;
-use crate::engine::hold::Hold;
-use crate::engine::reaper::{PendingRelease, Reaper};
+use crate::engine::record::LeaseRecord;
+use crate::engine::releases::{PendingRelease, ReleaseQueue};
 use crate::observe::Events;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -35,7 +35,7 @@ fn two_shutdowns_wait_for_the_same_caller() {
     in_many_orders(|| {
         let scene = Arc::new(Scene::new());
         let caller = scene.run(Scene::call_and_release);
-        let other = scene.run(|scene| block_on(scene.reaper.wait_settled()));
+        let other = scene.run(|scene| block_on(scene.releases.wait_settled()));
 
         scene.shut_down();
 
@@ -47,27 +47,27 @@ fn two_shutdowns_wait_for_the_same_caller() {
 fn shutdown_waits_for_releases_left_to_two_reapers() {
     in_many_orders(|| {
         let scene = Arc::new(Scene::new());
-        let reapers = [0; 2].map(|_| scene.run(|scene| block_on(scene.reaper.run(&scene.store))));
+        let reapers = [0; 2].map(|_| scene.run(|scene| block_on(scene.releases.run(&scene.store))));
         let callers = [Scene::call_and_release, Scene::call_and_drop, Scene::call_and_drop]
             .map(|call: fn(&Scene)| scene.run(call));
 
         scene.shut_down();
 
         join(callers);
-        scene.reaper.finish();
+        scene.releases.finish();
         join(reapers);
     });
 }
 
 struct Scene {
-    reaper: Arc<Reaper>,
+    releases: Arc<ReleaseQueue>,
     store: Store,
 }
 
 impl Scene {
     fn new() -> Self {
         Self {
-            reaper: Arc::new(Reaper::new(Arc::new(Stopped), Events::default())),
+            releases: Arc::new(ReleaseQueue::new(Arc::new(Stopped), Events::default())),
             store: Store::default(),
         }
     }
@@ -80,7 +80,7 @@ impl Scene {
     /// Shuts down like the engine. After the shutdown, the store must not hold a lease, and no
     /// request may arrive.
     fn shut_down(&self) {
-        block_on(self.reaper.wait_settled());
+        block_on(self.releases.wait_settled());
         assert_eq!(self.store.leases.load(Ordering::SeqCst), 0, "a lease outlasts the shutdown");
         self.store.is_closed.store(true, Ordering::SeqCst);
     }
@@ -99,9 +99,9 @@ impl Scene {
     /// Sends a request as an acquisition would.
     fn call(&self) -> Option<PendingRelease<'_>> {
         let lease = Lease::new(&key(), Duration::from_secs(30));
-        let mut pending = PendingRelease::new(Hold::of(lease, None), &self.reaper);
+        let mut pending = PendingRelease::new(LeaseRecord::of(lease, None), &self.releases);
         pending.arm();
-        if self.reaper.is_awaited() {
+        if self.releases.is_awaited() {
             pending.disarm();
             return None;
         }
@@ -127,7 +127,7 @@ impl Store {
     }
 }
 
-/// The reaper only calls `release`.
+/// The queue of releases only calls `release`.
 #[async_trait]
 impl LockBackend for Store {
     fn capabilities(&self) -> Capabilities {

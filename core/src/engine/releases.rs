@@ -1,6 +1,7 @@
-//! The reaper: releases leases that a drop or a cancelled future could not release.
+//! The queue of releases that no caller waits for, for example because a guard was dropped or a call
+//! was cancelled.
 
-mod absence;
+mod tasks;
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -11,13 +12,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
-use self::absence::{StandIn, Tasks};
+use self::tasks::{FallbackThread, Tasks};
 use crate::clock::{self, Clock, Instant};
 use crate::contract::backend::{LockBackend, Operation, Release};
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::loss::LossReason;
 use crate::engine::deadline;
-use crate::engine::hold::Hold;
+use crate::engine::record::LeaseRecord;
 use crate::observe::{Event, Events, ReleaseFailed};
 use crate::retry::{Pauses, Retry};
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -26,7 +27,7 @@ use crate::sync::{Mutex, Notify, lock};
 /// The maximum number of concurrent releases.
 const MAX_IN_FLIGHT: usize = 64;
 
-/// How long a caller waits for its release before the reaper continues it. Reconnects and most
+/// How long a caller waits for its release before the release is queued. Reconnects and most
 /// stalls on a busy machine are shorter than this.
 const RELEASE_WAIT: Duration = Duration::from_secs(5);
 
@@ -37,7 +38,7 @@ const RELEASE_PAUSE: Duration = Duration::from_millis(20);
 ///
 /// Each release is retried until the store replies or the lease has expired.
 #[derive(Debug)]
-pub(crate) struct Reaper {
+pub(crate) struct ReleaseQueue {
     pub(super) clock: Arc<dyn Clock>,
     events: Events,
     pub(super) queue: Mutex<Queue>,
@@ -58,7 +59,7 @@ pub(super) struct Queue {
     /// releases.
     left: BTreeMap<Place, QueuedRelease>,
     /// The state of the thread that sends releases when no task is running.
-    pub(super) stand_in: StandIn,
+    pub(super) start_fallback: FallbackThread,
     next_id: u64,
     /// Whether the queue rejects further releases.
     finishing: bool,
@@ -71,7 +72,7 @@ type Place = (Instant, u64);
 /// A release that no caller waits for.
 #[derive(Debug)]
 struct QueuedRelease {
-    hold: Arc<Hold>,
+    record: Arc<LeaseRecord>,
     /// The approximate time at which the lease expires in the store even without a release.
     expires_at: Instant,
     /// The TTL of the lease, which determines the time limit of each attempt.
@@ -85,8 +86,8 @@ struct QueuedRelease {
 /// The entry stays in the queue, with the end of the attempt as its time, because the attempt's
 /// runtime may never run again.
 struct ReleaseAttempt<'a> {
-    reaper: &'a Reaper,
-    hold: Arc<Hold>,
+    releases: &'a ReleaseQueue,
+    record: Arc<LeaseRecord>,
     give_up: Instant,
     /// `None` after the attempt has ended.
     place: Option<Place>,
@@ -96,26 +97,26 @@ struct ReleaseAttempt<'a> {
 /// armed, the queue of releases takes over the duty.
 #[derive(Debug)]
 pub(crate) struct PendingRelease<'a> {
-    hold: Arc<Hold>,
+    record: Arc<LeaseRecord>,
     is_armed: bool,
-    reaper: &'a Arc<Reaper>,
+    releases: &'a Arc<ReleaseQueue>,
 }
 
 impl<'a> PendingRelease<'a> {
     /// Creates a value that is not armed.
-    pub(crate) fn new(hold: Arc<Hold>, reaper: &'a Arc<Reaper>) -> Self {
-        Self { hold, is_armed: false, reaper }
+    pub(crate) fn new(record: Arc<LeaseRecord>, releases: &'a Arc<ReleaseQueue>) -> Self {
+        Self { record, is_armed: false, releases }
     }
 
-    pub(crate) fn hold(&self) -> &Arc<Hold> {
-        &self.hold
+    pub(crate) fn record(&self) -> &Arc<LeaseRecord> {
+        &self.record
     }
 
     /// Makes this value responsible for the release. Shutdowns wait for armed values.
     pub(crate) fn arm(&mut self) {
         if !self.is_armed {
             self.is_armed = true;
-            self.reaper.pending.fetch_add(1, Ordering::SeqCst);
+            self.releases.pending.fetch_add(1, Ordering::SeqCst);
         }
     }
 
@@ -124,7 +125,7 @@ impl<'a> PendingRelease<'a> {
     pub(crate) fn disarm(&mut self) {
         if self.is_armed {
             self.is_armed = false;
-            self.reaper.note_settled();
+            self.releases.note_settled();
         }
     }
 
@@ -140,11 +141,11 @@ impl<'a> PendingRelease<'a> {
         let give_up = deadline.min(now + RELEASE_WAIT);
         let mut unanswered = None;
         loop {
-            let reply = clock::until(clock, give_up, self.hold.end(backend, now)).await;
-            self.reaper.events.heard(Operation::Release, reply.as_ref(), clock);
+            let reply = clock::until(clock, give_up, self.record.end(backend, now)).await;
+            self.releases.events.heard(Operation::Release, reply.as_ref(), clock);
             let error = match reply {
                 Some(Ok(release)) => {
-                    self.hold.ended();
+                    self.record.ended();
                     self.disarm();
                     return match release {
                         Release::Released => Ok(()),
@@ -159,7 +160,7 @@ impl<'a> PendingRelease<'a> {
                 None => Error::no_reply(),
             };
             if !error.is_retryable() || clock.now() + RELEASE_PAUSE >= give_up {
-                self.reaper.tell_failed(&self.hold, &error, true);
+                self.releases.report_failed(&self.record, &error, true);
                 return Err(error);
             }
             if error.may_have_been_applied() {
@@ -174,13 +175,13 @@ impl<'a> PendingRelease<'a> {
 impl Drop for PendingRelease<'_> {
     fn drop(&mut self) {
         if self.is_armed && !flaw!("dropped-call-not-released") {
-            self.reaper.push(Arc::clone(&self.hold));
-            self.reaper.stand_in();
+            self.releases.push(Arc::clone(&self.record));
+            self.releases.start_fallback();
         }
     }
 }
 
-impl Reaper {
+impl ReleaseQueue {
     pub(crate) fn new(clock: Arc<dyn Clock>, events: Events) -> Self {
         Self {
             clock,
@@ -195,10 +196,10 @@ impl Reaper {
     }
 
     /// Adds a pending release to the queue.
-    fn push(&self, hold: Arc<Hold>) {
-        let (not_before, ttl) = hold.end_later();
+    fn push(&self, record: Arc<LeaseRecord>) {
+        let (not_before, ttl) = record.end_later();
         let expires_at = self.clock.now() + ttl;
-        let queued = QueuedRelease { hold, expires_at, ttl, pauses: Retry::unlimited().pauses() };
+        let queued = QueuedRelease { record, expires_at, ttl, pauses: Retry::unlimited().pauses() };
         lock(&self.queue).push(not_before, queued);
         self.changed.notify_waiters();
     }
@@ -236,14 +237,14 @@ impl Reaper {
 
     /// Reports that the remaining releases will not be retried.
     #[cfg(feature = "blocking")]
-    pub(crate) fn tell_given_up(&self) {
+    pub(crate) fn report_given_up(&self) {
         let left: Vec<_> =
-            lock(&self.queue).left.values().map(|queued| Arc::clone(&queued.hold)).collect();
-        left.iter().for_each(|hold| self.tell_failed(hold, &Error::no_reply(), false));
+            lock(&self.queue).left.values().map(|queued| Arc::clone(&queued.record)).collect();
+        left.iter().for_each(|record| self.report_failed(record, &Error::no_reply(), false));
     }
 
-    fn tell_failed(&self, hold: &Hold, error: &Error, retried: bool) {
-        let (store, key) = (self.events.store(), hold.lease().key());
+    fn report_failed(&self, record: &LeaseRecord, error: &Error, retried: bool) {
+        let (store, key) = (self.events.store(), record.lease().key());
         self.events.emit(Event::ReleaseFailed(ReleaseFailed { store, key, error, retried }));
     }
 
@@ -260,7 +261,7 @@ impl Reaper {
         self.note_settled();
         let mut queue = lock(&self.queue);
         if queue.is_empty() {
-            queue.stand_in.note_empty();
+            queue.start_fallback.note_empty();
         }
         let is_finished = queue.is_finished();
         drop(queue);
@@ -269,8 +270,8 @@ impl Reaper {
         }
     }
 
-    /// Runs the reaper's task. Each runtime has one such task. The task ends after
-    /// [`Reaper::finish`] was called and no release is pending.
+    /// Sends queued releases. Each runtime has one such task. The task ends after
+    /// [`ReleaseQueue::finish`] was called and no release is pending.
     pub(crate) async fn run(&self, backend: &dyn LockBackend) {
         let mut releases = FuturesUnordered::new();
         loop {
@@ -284,14 +285,14 @@ impl Reaper {
                 return;
             }
             let has_room = releases.len() < MAX_IN_FLIGHT;
-            let look_at = if has_room { self.next_try() } else { Instant::FAR_FUTURE };
+            let next_attempt = if has_room { self.next_try() } else { Instant::FAR_FUTURE };
             // Polled in a fixed order, as in the watchdog, so that equal schedules lead to equal
             // runs.
             tokio::select! {
                 biased;
                 Some(()) = releases.next() => {}
                 () = &mut changed => {}
-                () = self.clock.sleep_until(look_at) => {}
+                () = self.clock.sleep_until(next_attempt) => {}
             }
         }
     }
@@ -301,11 +302,11 @@ impl Reaper {
         let now = self.clock.now();
         let mut queue = lock(&self.queue);
         let ((_, id), queued) = queue.take_due(now)?;
-        let hold = Arc::clone(&queued.hold);
+        let record = Arc::clone(&queued.record);
         let give_up = deadline::attempt_end(now, queued.ttl).min(queued.expires_at);
         let place = (give_up + RELEASE_PAUSE, id);
         queue.left.insert(place, queued);
-        Some(ReleaseAttempt { reaper: self, hold, give_up, place: Some(place) })
+        Some(ReleaseAttempt { releases: self, record, give_up, place: Some(place) })
     }
 
     /// Returns when the next release in the queue is due, including releases that are being
@@ -342,17 +343,17 @@ impl Queue {
 impl ReleaseAttempt<'_> {
     /// Makes one attempt.
     async fn run(self, backend: &dyn LockBackend) {
-        let clock = &*self.reaper.clock;
+        let clock = &*self.releases.clock;
         // If the backend panics, the releases of other leases must continue.
-        let end = AssertUnwindSafe(self.hold.end(backend, clock.now())).catch_unwind();
+        let end = AssertUnwindSafe(self.record.end(backend, clock.now())).catch_unwind();
         let ended = clock::until(clock, self.give_up, end).await;
         let ended = ended.map(|ended| ended.unwrap_or_else(|_panic| Err(panicked())));
-        self.reaper.events.heard(Operation::Release, ended.as_ref(), clock);
+        self.releases.events.heard(Operation::Release, ended.as_ref(), clock);
         match ended.unwrap_or_else(|| Err(Error::no_reply())) {
             Ok(_) => self.settle(),
             Err(error) if error.is_retryable() => self.pause(&error),
             Err(error) => {
-                self.reaper.tell_failed(&self.hold, &error, false);
+                self.releases.report_failed(&self.record, &error, false);
                 self.settle();
             }
         }
@@ -362,16 +363,16 @@ impl ReleaseAttempt<'_> {
     fn settle(mut self) {
         let Some(place) = self.place.take() else { return };
         // The task on a different runtime may have continued or completed the release.
-        let was_left = lock(&self.reaper.queue).left.remove(&place).is_some();
+        let was_left = lock(&self.releases.queue).left.remove(&place).is_some();
         if was_left {
-            self.hold.ended();
-            self.reaper.note_done();
+            self.record.ended();
+            self.releases.note_done();
         }
     }
 
     /// Schedules the next attempt after a pause, unless the lease expires in the store first.
     fn pause(mut self, error: &Error) {
-        let now = self.reaper.clock.now();
+        let now = self.releases.clock.now();
         let mut is_retried = None;
         let given_up = self.put_back(|queued| {
             let at = now + queued.pauses.next().unwrap_or_default();
@@ -380,10 +381,10 @@ impl ReleaseAttempt<'_> {
             again
         });
         if let Some(is_retried) = is_retried {
-            self.reaper.tell_failed(&self.hold, error, is_retried);
+            self.releases.report_failed(&self.record, error, is_retried);
         }
         if given_up {
-            self.reaper.note_done();
+            self.releases.note_done();
         }
     }
 
@@ -392,7 +393,7 @@ impl ReleaseAttempt<'_> {
     /// continued or completed the release.
     fn put_back(&mut self, time: impl FnOnce(&mut QueuedRelease) -> Option<Instant>) -> bool {
         let Some(place) = self.place.take() else { return false };
-        let mut queue = lock(&self.reaper.queue);
+        let mut queue = lock(&self.releases.queue);
         let Some(mut queued) = queue.left.remove(&place) else { return false };
         match time(&mut queued) {
             Some(at) => queue.left.insert((at, place.1), queued).is_some(),
@@ -405,7 +406,7 @@ impl Drop for ReleaseAttempt<'_> {
     fn drop(&mut self) {
         if self.place.is_some() {
             self.put_back(|_| Some(Instant::ZERO));
-            self.reaper.changed.notify_waiters();
+            self.releases.changed.notify_waiters();
         }
     }
 }

@@ -14,14 +14,14 @@ use crate::engine::request::LockRequest;
 use crate::options::LockOptions;
 
 /// A lease held by a caller in this process, as seen by the callers behind it.
-pub(crate) trait Held: Debug + Send + Sync + 'static {
+pub(crate) trait HeldLease: Debug + Send + Sync + 'static {
     /// The guard through which a holder owns the lease.
     type Guard: Debug + Send;
 
     fn holder(&self, now: Instant) -> Holder;
 
     /// Returns whether the current task acquired the lease.
-    fn was_taken_by_caller(&self) -> bool;
+    fn was_acquired_by_caller(&self) -> bool;
 }
 
 /// The callers in this process that request or hold one key. Each waiting caller waits for an `N`,
@@ -31,12 +31,12 @@ pub(crate) trait Held: Debug + Send + Sync + 'static {
 /// that request units. A caller of the other kind sends its requests independently, and the store
 /// distinguishes the two kinds.
 #[derive(Debug)]
-pub(super) struct Line<H, N> {
-    pub(super) stand: Stand<H>,
+pub(super) struct KeyQueue<H, N> {
+    pub(super) stand: KeyStatus<H>,
     /// The mode that the caller with the turn requests or holds.
     mode: Mode,
     /// The number of waiting callers that send requests without the turn.
-    pub(super) beside: usize,
+    pub(super) parallel: usize,
     /// The callers that may not send requests to the store, sorted by ticket.
     pub(super) waiters: Waiters<N>,
     /// All waiters with smaller tickets were queued when the key was last known to be held.
@@ -48,13 +48,13 @@ pub(super) struct Line<H, N> {
 
 /// The latest information that the caller with the turn has about the key.
 #[derive(Debug)]
-pub(super) enum Stand<H> {
+pub(super) enum KeyStatus<H> {
     /// No caller has the turn.
     Free,
     /// The store has not replied yet.
     Asking,
     /// Another client holds the key, and the caller with the turn is waiting for the key.
-    Refused(Option<Box<Told>>),
+    Refused(Option<Box<ReportedHolder>>),
     /// The store does not respond.
     Out(Box<Outage>),
     /// The caller with the turn holds the key exclusively.
@@ -72,17 +72,17 @@ pub(super) enum Alone<H> {
 
 /// The holder that the store reported when it rejected a request.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct ReportedHolder {
     pub(super) holder: Holder,
     pub(super) at: Instant,
 }
 
 /// What this process knows about the holder of a key.
 #[derive(Debug)]
-pub(super) enum Known<H> {
+pub(super) enum KnownHolder<H> {
     Nothing,
     Here(Weak<H>),
-    There(Box<Told>),
+    There(Box<ReportedHolder>),
 }
 
 /// An outage of the store.
@@ -97,9 +97,9 @@ pub(super) struct Outage {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket(pub(super) u64);
 
-/// A caller that sent [one request](super::Asker::once) and returns to its position in the queue.
+/// A caller that sent [one request](super::StoreAccess::once) and returns to its position in the queue.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Return {
+pub(crate) struct Requeue {
     pub(crate) ticket: Ticket,
     /// Whether the store reported that another client holds the key.
     pub(crate) refused: bool,
@@ -111,11 +111,11 @@ pub(super) enum Joined<H, N> {
     Turn,
     /// The caller sends one request at the same time as the caller with the turn.
     Once,
-    Beside,
+    Parallel,
     Alone,
-    Held(Known<H>),
+    Held(KnownHolder<H>),
     /// The caller waits for messages.
-    Line(Messages<N>),
+    KeyQueue(Messages<N>),
     TooMany,
     /// The client was shut down.
     Closed,
@@ -129,12 +129,12 @@ pub(super) type Waiters<N> = VecDeque<(u64, Waiter<N>)>;
 /// tickets.
 pub(super) type LetIn<N> = Vec<(u64, Waiter<N>)>;
 
-impl<H, N> Line<H, N> {
+impl<H, N> KeyQueue<H, N> {
     /// Creates the queue of a single caller.
     pub(super) fn of_one(alone: Alone<H>) -> Self {
         let stand = match alone {
-            Alone::Asks => Stand::Asking,
-            Alone::Holds(hold) => Stand::Held(hold),
+            Alone::Asks => KeyStatus::Asking,
+            Alone::Holds(record) => KeyStatus::Held(record),
         };
         Self { stand, ..Self::default() }
     }
@@ -145,32 +145,34 @@ impl<H, N> Line<H, N> {
             return None;
         }
         match &self.stand {
-            Stand::Asking => Some(Alone::Asks),
-            Stand::Held(hold) => Some(Alone::Holds(Weak::clone(hold))),
-            Stand::Free | Stand::Refused(_) | Stand::Out(_) => None,
+            KeyStatus::Asking => Some(Alone::Asks),
+            KeyStatus::Held(record) => Some(Alone::Holds(Weak::clone(record))),
+            KeyStatus::Free | KeyStatus::Refused(_) | KeyStatus::Out(_) => None,
         }
     }
 
     pub(super) fn is_unused(&self) -> bool {
-        matches!(self.stand, Stand::Free) && self.is_deserted()
+        matches!(self.stand, KeyStatus::Free) && self.is_deserted()
     }
 
     fn is_deserted(&self) -> bool {
-        self.beside == 0 && self.waiters.is_empty()
+        self.parallel == 0 && self.waiters.is_empty()
     }
 
     pub(super) fn join(
         &mut self,
         request: &LockRequest<'_>,
         ticket: u64,
-        back: Option<Return>,
+        back: Option<Requeue>,
         max: usize,
     ) -> Joined<H, N> {
         let is_other_kind = self.is_taken() && self.mode.is_mutex() != request.mode.is_mutex();
         if request.wait.is_once() {
             return match self.stand {
-                Stand::Free => self.give_turn(request.mode),
-                Stand::Held(_) | Stand::Refused(_) if !is_other_kind => Joined::Held(self.known()),
+                KeyStatus::Free => self.give_turn(request.mode),
+                KeyStatus::Held(_) | KeyStatus::Refused(_) if !is_other_kind => {
+                    Joined::Held(self.known())
+                }
                 _ => Joined::Alone,
             };
         }
@@ -181,21 +183,21 @@ impl<H, N> Line<H, N> {
             self.seen_held = self.seen_held.max(ticket + 1);
         }
         if request.options.fair || is_other_kind {
-            self.beside += 1;
-            return Joined::Beside;
+            self.parallel += 1;
+            return Joined::Parallel;
         }
         if !self.is_taken() {
             return self.give_turn(request.mode);
         }
         if back.is_none() && self.waiters.is_empty() && self.may_ask_beside(request) {
-            self.beside += 1;
+            self.parallel += 1;
             return Joined::Once;
         }
         self.stand_in_line(request, ticket)
     }
 
     fn give_turn(&mut self, mode: Mode) -> Joined<H, N> {
-        (self.stand, self.mode) = (Stand::Asking, mode);
+        (self.stand, self.mode) = (KeyStatus::Asking, mode);
         Joined::Turn
     }
 
@@ -203,7 +205,7 @@ impl<H, N> Line<H, N> {
         let (waiter, messages) = Waiter::new(request, self.outage_since().is_some());
         let place = self.waiters.partition_point(|(before, _)| *before < ticket);
         self.waiters.insert(place, (ticket, waiter));
-        Joined::Line(messages)
+        Joined::KeyQueue(messages)
     }
 
     /// Removes the waiter with this ticket from the queue, if it is still there.
@@ -214,31 +216,32 @@ impl<H, N> Line<H, N> {
     }
 
     fn is_taken(&self) -> bool {
-        !matches!(self.stand, Stand::Free)
+        !matches!(self.stand, KeyStatus::Free)
     }
 
     /// Returns the number of callers that are requesting or waiting for the key.
     fn callers(&self) -> usize {
-        let asks = matches!(self.stand, Stand::Asking | Stand::Refused(_) | Stand::Out(_));
-        usize::from(asks) + self.beside + self.waiters.len()
+        let asks =
+            matches!(self.stand, KeyStatus::Asking | KeyStatus::Refused(_) | KeyStatus::Out(_));
+        usize::from(asks) + self.parallel + self.waiters.len()
     }
 
     /// Returns whether this caller may send a request at the same time as the caller with the turn
     /// without overtaking it. If one request is rejected, the other would also be rejected, and a
     /// grant leaves further permits free.
     fn may_ask_beside(&self, request: &LockRequest<'_>) -> bool {
-        let is_asking = matches!(self.stand, Stand::Asking);
+        let is_asking = matches!(self.stand, KeyStatus::Asking);
         is_asking && request.mode == self.mode && !self.mode.is_exclusive()
     }
 
     /// Passes the turn to the first caller in the queue.
     pub(super) fn pass_on(&mut self) -> Option<Waiter<N>> {
-        if matches!(self.stand, Stand::Held(_) | Stand::Refused(_)) {
+        if matches!(self.stand, KeyStatus::Held(_) | KeyStatus::Refused(_)) {
             self.seen_held = self.after_last();
-            self.stand = Stand::Asking;
+            self.stand = KeyStatus::Asking;
         }
         let Some((_, next)) = self.waiters.pop_front() else {
-            self.stand = Stand::Free;
+            self.stand = KeyStatus::Free;
             return None;
         };
         self.mode = next.mode();
@@ -256,20 +259,20 @@ impl<H, N> Line<H, N> {
         let mut let_in = LetIn::new();
         while let_in.len() < count
             && let Some((_, first)) = self.waiters.front()
-            && matches!(self.stand, Stand::Asking)
+            && matches!(self.stand, KeyStatus::Asking)
         {
             if first.mode() != self.mode || self.mode.is_exclusive() {
                 break;
             }
-            self.beside += 1;
+            self.parallel += 1;
             let_in.extend(self.waiters.pop_front());
         }
         let_in
     }
 
-    /// Records the grant of `hold` to the caller with the turn.
-    pub(super) fn granted(&mut self, hold: Weak<H>) {
-        self.stand = Stand::Held(hold);
+    /// Records the grant of `record` to the caller with the turn.
+    pub(super) fn granted(&mut self, record: Weak<H>) {
+        self.stand = KeyStatus::Held(record);
         self.granted_with = self.after_last();
     }
 
@@ -292,24 +295,28 @@ impl<H, N> Line<H, N> {
     pub(super) fn fail(&mut self, since: Instant, error: &Error) -> (Instant, Vec<Waiter<N>>) {
         let before = self.outage_since();
         let since = before.map_or(since, |before| before.min(since));
-        self.stand = Stand::Out(Box::new(Outage { since, error: error.repeated() }));
+        self.stand = KeyStatus::Out(Box::new(Outage { since, error: error.repeated() }));
         let told = self.waiters.iter().filter(|_| before.is_none());
         (since, told.map(|(_, waiter)| waiter.clone()).collect())
     }
 
     pub(super) fn outage_since(&self) -> Option<Instant> {
         match &self.stand {
-            Stand::Out(outage) => Some(outage.since),
-            Stand::Free | Stand::Asking | Stand::Refused(_) | Stand::Held(_) => None,
+            KeyStatus::Out(outage) => Some(outage.since),
+            KeyStatus::Free | KeyStatus::Asking | KeyStatus::Refused(_) | KeyStatus::Held(_) => {
+                None
+            }
         }
     }
 
     /// Returns what the caller with the turn knows about the holder.
-    pub(super) fn known(&self) -> Known<H> {
+    pub(super) fn known(&self) -> KnownHolder<H> {
         match &self.stand {
-            Stand::Held(hold) => Known::Here(Weak::clone(hold)),
-            Stand::Refused(Some(told)) => Known::There(told.clone()),
-            Stand::Free | Stand::Asking | Stand::Refused(None) | Stand::Out(_) => Known::Nothing,
+            KeyStatus::Held(record) => KnownHolder::Here(Weak::clone(record)),
+            KeyStatus::Refused(Some(told)) => KnownHolder::There(told.clone()),
+            KeyStatus::Free | KeyStatus::Asking | KeyStatus::Refused(None) | KeyStatus::Out(_) => {
+                KnownHolder::Nothing
+            }
         }
     }
 
@@ -317,19 +324,19 @@ impl<H, N> Line<H, N> {
     /// held.
     pub(super) fn was_seen_held_by(&self, ticket: u64) -> bool {
         match self.stand {
-            Stand::Held(_) | Stand::Refused(_) => true,
-            Stand::Free | Stand::Asking => ticket < self.seen_held,
-            Stand::Out(_) => false,
+            KeyStatus::Held(_) | KeyStatus::Refused(_) => true,
+            KeyStatus::Free | KeyStatus::Asking => ticket < self.seen_held,
+            KeyStatus::Out(_) => false,
         }
     }
 }
 
-impl<H, N> Default for Line<H, N> {
+impl<H, N> Default for KeyQueue<H, N> {
     fn default() -> Self {
         Self {
-            stand: Stand::Free,
+            stand: KeyStatus::Free,
             mode: Mode::Exclusive,
-            beside: 0,
+            parallel: 0,
             waiters: Waiters::new(),
             seen_held: 0,
             granted_with: 0,
@@ -337,24 +344,26 @@ impl<H, N> Default for Line<H, N> {
     }
 }
 
-impl<H: Held> Known<H> {
+impl<H: HeldLease> KnownHolder<H> {
     /// Returns whether the current task acquired the lease. Do not call this method while the
-    /// queues are locked, because this method locks the hold.
-    pub(super) fn was_taken_by_caller(&self) -> bool {
+    /// queues are locked, because this method locks the lease's record.
+    pub(super) fn was_acquired_by_caller(&self) -> bool {
         match self {
-            Self::Here(hold) => hold.upgrade().is_some_and(|hold| hold.was_taken_by_caller()),
+            Self::Here(record) => {
+                record.upgrade().is_some_and(|record| record.was_acquired_by_caller())
+            }
             Self::Nothing | Self::There(_) => false,
         }
     }
 
     /// Returns the holder at `now`. Do not call this method while the queues are locked, because
-    /// this method locks the hold.
+    /// this method locks the lease's record.
     pub(super) fn holder(self, now: Instant) -> Option<Holder> {
         match self {
             Self::Nothing => None,
-            Self::Here(hold) => hold.upgrade().map(|hold| hold.holder(now)),
+            Self::Here(record) => record.upgrade().map(|record| record.holder(now)),
             Self::There(told) => {
-                let Told { holder, at } = *told;
+                let ReportedHolder { holder, at } = *told;
                 Some(holder.later(now.since(at)))
             }
         }

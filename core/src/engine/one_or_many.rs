@@ -4,12 +4,12 @@ use std::slice;
 
 /// One item or several items. Nearly all calls are for one key.
 #[derive(Debug)]
-pub(crate) enum Few<T> {
+pub(crate) enum OneOrMany<T> {
     One(T),
     Several(Vec<T>),
 }
 
-impl<T> Few<T> {
+impl<T> OneOrMany<T> {
     /// Creates one item per source. `sources` must not be empty.
     pub(crate) fn of<'s, S>(sources: &'s [S], mut make: impl FnMut(&'s S) -> T) -> Self {
         match sources {
@@ -40,10 +40,10 @@ impl<T> Few<T> {
         }
     }
 
-    pub(crate) fn map<U>(self, mut change: impl FnMut(T) -> U) -> Few<U> {
+    pub(crate) fn map<U>(self, mut change: impl FnMut(T) -> U) -> OneOrMany<U> {
         match self {
-            Self::One(item) => Few::One(change(item)),
-            Self::Several(items) => Few::Several(items.into_iter().map(change).collect()),
+            Self::One(item) => OneOrMany::One(change(item)),
+            Self::Several(items) => OneOrMany::Several(items.into_iter().map(change).collect()),
         }
     }
 
@@ -55,7 +55,7 @@ impl<T> Few<T> {
     }
 }
 
-impl<T> FromIterator<T> for Few<T> {
+impl<T> FromIterator<T> for OneOrMany<T> {
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
         let mut items = items.into_iter();
         match (items.next(), items.next()) {

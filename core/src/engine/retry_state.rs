@@ -8,7 +8,7 @@ use crate::retry::{Pauses, Retry};
 
 /// The attempts of one call. A pause follows each attempt except the last one.
 #[derive(Debug)]
-pub(crate) struct Tries {
+pub(crate) struct RetryState {
     pauses: Pauses,
     began: Instant,
     pause_ends: Option<Instant>,
@@ -16,7 +16,7 @@ pub(crate) struct Tries {
     by_default: bool,
 }
 
-impl Tries {
+impl RetryState {
     pub(crate) fn new(retry: &Retry, began: Instant) -> Self {
         let (pauses, may_end) = (retry.pauses(), retry.may_end());
         Self { pauses, began, pause_ends: None, may_end, by_default: *retry == Retry::default() }

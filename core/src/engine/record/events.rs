@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::Hold;
-use super::state::{Phase, Standing, Term};
+use super::LeaseRecord;
+use super::state::{Phase, Snapshot, Term};
 use crate::clock::Instant;
 use crate::contract::error::Error;
 use crate::observe::{
@@ -11,9 +11,9 @@ use crate::observe::{
     Unconfirmed,
 };
 
-impl Hold {
+impl LeaseRecord {
     /// Emits the event for a new phase of the lease.
-    pub(super) fn tell(&self, at: Standing, error: Option<&Error>, now: Instant) {
+    pub(super) fn report(&self, at: Snapshot, error: Option<&Error>, now: Instant) {
         let (lock, token, held) = (self.subject(), self.number(at.term), now.since(at.since));
         self.events.emit(match at.phase {
             Phase::Lost(reason) => {
@@ -32,7 +32,7 @@ impl Hold {
 
     /// Emits the event for a renewal that was sent at `sent_at`. The previous renewal was sent at
     /// `before`.
-    pub(super) fn tell_renewed(
+    pub(super) fn report_renewed(
         &self,
         lag: Duration,
         before: Instant,
@@ -49,7 +49,7 @@ impl Hold {
         }
     }
 
-    pub(super) fn tell_renewal_failed(&self, error: &Error, now: Instant) {
+    pub(super) fn report_renewal_failed(&self, error: &Error, now: Instant) {
         let (lock, at) = (self.subject(), self.standing());
         let (token, remaining) = (self.number(at.term), at.deadline.since(now));
         self.events.emit(Event::RenewalFailed(RenewalFailed { lock, token, error, remaining }));
@@ -57,7 +57,7 @@ impl Hold {
 
     /// Emits the event for a hand-off: the holder before `term` has handed off the lease after
     /// holding it for `held`.
-    pub(crate) fn tell_handed_over(&self, term: Term, held: Duration) {
+    pub(crate) fn report_handed_over(&self, term: Term, held: Duration) {
         let (lock, next_token) = (self.subject(), self.number(term));
         let token = next_token - 1;
         self.events.emit(Event::HandedOver(HandedOver { lock, token, next_token, held }));
