@@ -284,8 +284,15 @@ impl Acquisition<'_, '_> {
         }
         self.queue_entry_due = Instant::FAR_FUTURE;
         self.is_called = false;
-        let reply = ask(self.backend, self.claims);
-        let reply = clock::until(self.clock, self.attempt_end(sent_at), reply).await;
+        let (clock, end) = (self.clock, self.attempt_end(sent_at));
+        let reply = match self.claims {
+            [claim] => clock::until(clock, end, self.backend.acquire(claim))
+                .await
+                .map(|reply| reply.map(|attempt| Answer::to_one(claim, attempt))),
+            claims => clock::until(clock, end, self.backend.acquire_all(claims))
+                .await
+                .map(|reply| reply.and_then(|attempt| Answer::to_several(claims, attempt))),
+        };
         let now = self.clock.now();
         let cut_off = reply.is_none() && now >= self.wait.end();
         if !cut_off || now.since(sent_at) >= SILENCE {
@@ -429,22 +436,24 @@ enum Answer {
     Held(LockKey, Contention),
 }
 
-/// Sends one request for all `claims`.
-async fn ask(backend: &dyn LockBackend, claims: &[Claim]) -> Result<Answer, Error> {
-    let [claim] = claims else {
-        return match backend.acquire_all(claims).await? {
+impl Answer {
+    fn to_one(claim: &Claim, attempt: Attempt) -> Self {
+        match attempt {
+            Attempt::Granted(grant) => Self::Granted(OneOrMany::One(grant)),
+            Attempt::Held(contention) => Self::Held(claim.key().clone(), contention),
+        }
+    }
+
+    fn to_several(claims: &[Claim], attempt: AttemptAll) -> Result<Self, Error> {
+        match attempt {
             AttemptAll::Granted(grants) if grants.len() != claims.len() => {
                 let message = "the number of granted leases differs from the number requested";
                 Err(Error::new(ErrorKind::Unexpected, message))
             }
-            AttemptAll::Granted(grants) => Ok(Answer::Granted(OneOrMany::Several(grants))),
-            AttemptAll::Held { key, contention } => Ok(Answer::Held(key, contention)),
-        };
-    };
-    Ok(match backend.acquire(claim).await? {
-        Attempt::Granted(grant) => Answer::Granted(OneOrMany::One(grant)),
-        Attempt::Held(contention) => Answer::Held(claim.key().clone(), contention),
-    })
+            AttemptAll::Granted(grants) => Ok(Self::Granted(OneOrMany::Several(grants))),
+            AttemptAll::Held { key, contention } => Ok(Self::Held(key, contention)),
+        }
+    }
 }
 
 fn indeterminate(message: &'static str) -> Error {

@@ -3,10 +3,8 @@
 //! Stage 3 reports the store's replies to the queue of stage 2. A guard that is dropped or released
 //! is removed from stages 4, 2 and 1.
 
-use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
 
 use tokio::task::coop;
 
@@ -111,8 +109,11 @@ impl Engine {
             .map_err(|error| error.with_operation(Operation::Acquire))?;
         let requests = requests.as_slice();
         let call = Call::new(self.background.events(), &self.queue, self.clock(), requests);
+        // Subscribe before the client is checked, so that no shutdown is missed. An unpolled
+        // subscription costs almost nothing, and it is polled only if a stage must wait.
+        let closing = pin!(self.closing.notified());
         let outcome = match self.admit().await {
-            Ok(()) => call.run(pin!(self.stages(requests, &call))).await,
+            Ok(()) => call.run(pin!(self.stages(requests, &call)), closing).await,
             Err(error) => Err(error),
         };
         let outcome = self.conclude(requests, outcome);
@@ -162,19 +163,10 @@ impl Engine {
                 self.pending(each.next().expect("each claim is for one request"), claim)
             });
             let pending = pending.as_mut_slice();
-            let acquired = {
-                let asking = (&mut *pending, accesses.as_slice());
-                let acquire = acquire::acquire(
-                    background,
-                    claims,
-                    asking,
-                    wait_now,
-                    &mut retries,
-                    options,
-                    call,
-                );
-                self.unless_closing(pin!(acquire)).await
-            };
+            let asking = (&mut *pending, accesses.as_slice());
+            let acquired =
+                acquire::acquire(background, claims, asking, wait_now, &mut retries, options, call)
+                    .await;
             if let Some(ticket) = once
                 && let Some(refused) = refused_for_now(&acquired)
                 && !wait.is_over(clock.now())
@@ -216,8 +208,7 @@ impl Engine {
         };
         let limit = request.options.reentry_limit;
         let enter = pin!(background.owners().enter(key, *owner, *mode, limit, *wait, self.clock()));
-        let enter = self.unless_closing(enter);
-        Ok(match call.queueing(pin!(enter)).await? {
+        Ok(match call.queueing(enter).await? {
             Some(Entry::First(first)) => Reentry::First(Some(first)),
             Some(Entry::Again(record, term)) => {
                 call.acquired(request, record.number(term), GrantPath::Reentered, self.now());
@@ -328,8 +319,14 @@ impl Engine {
         call: Pin<&mut impl Future<Output = Result<T, Error>>>,
     ) -> Result<T, Error> {
         self.background.process().check()?;
+        // Subscribe before the client is checked, so that no shutdown is missed.
+        let closing = pin!(self.closing.notified());
         self.admit().await?;
-        self.unless_closing(call).await
+        tokio::select! {
+            biased;
+            outcome = call => outcome,
+            () = closing => Err(Error::closed()),
+        }
     }
 
     /// Starts a call, inside a runtime.
@@ -340,25 +337,6 @@ impl Engine {
             return Err(Error::closed());
         }
         self.background.ensure_running()
-    }
-
-    /// Runs a stage that may wait, and cancels it if the client is shut down. The local queue does
-    /// not need this function, because it ends its waits during a shutdown.
-    async fn unless_closing<T>(
-        &self,
-        mut stage: Pin<&mut impl Future<Output = Result<T, Error>>>,
-    ) -> Result<T, Error> {
-        // The subscription starts here. An unpolled subscription costs almost nothing, and it is
-        // polled only if the stage must wait.
-        let mut closing = pin!(self.closing.notified());
-        if self.is_closed() {
-            return Err(Error::closed());
-        }
-        poll_fn(|cx| match stage.as_mut().poll(cx) {
-            Poll::Pending => closing.as_mut().poll(cx).map(|()| Err(Error::closed())),
-            outcome @ Poll::Ready(_) => outcome,
-        })
-        .await
     }
 
     pub(super) fn is_closed(&self) -> bool {

@@ -48,8 +48,12 @@ impl<'a> Call<'a> {
         Self { events, queue, clock, requests, waits, ended, held: Mutex::new(None) }
     }
 
-    /// Runs the call in its own span, and reports a long wait.
-    pub(crate) async fn run<T>(&self, mut call: Pin<&mut impl Future<Output = T>>) -> T {
+    /// Runs the call in its own span until the client is `closing`, and reports a long wait.
+    pub(crate) async fn run<T>(
+        &self,
+        mut call: Pin<&mut impl Future<Output = Result<T, Error>>>,
+        mut closing: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<T, Error> {
         let span = log::acquire_span(self.requests[0].key, self.requests[0].kind);
         let (mut told, mut alarm) = (false, None);
         let long = match self.events.long_wait() {
@@ -58,8 +62,14 @@ impl<'a> Call<'a> {
         };
         poll_fn(|cx| {
             let polled = call.as_mut().poll(cx);
-            if polled.is_ready() || told || !self.has_waited() || long == Instant::FAR_FUTURE {
+            if polled.is_ready() {
                 return polled;
+            }
+            if closing.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Err(Error::closed()));
+            }
+            if told || !self.has_waited() || long == Instant::FAR_FUTURE {
+                return Poll::Pending;
             }
             let alarm = alarm.get_or_insert_with(|| self.clock.sleep_until(long));
             if alarm.as_mut().poll(cx).is_ready() {
