@@ -1,15 +1,17 @@
 //! Attempts: how often a call tries, and which answers it accepts.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use leasehold_core::backend::Operation;
+use futures_util::FutureExt;
+use leasehold_core::backend::{Operation, Patience, Request, StoreAdmin};
 use leasehold_core::fault::Fault;
 use leasehold_core::retry::{Retry, RetryPolicy, Tried};
-use leasehold_core::{Error, ErrorKind, LockOptions, RenewalMode};
-use tokio::time::{Instant, sleep};
+use leasehold_core::{Error, ErrorKind, LockGuard, LockOptions, RenewalMode};
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::fixture::{Client, Fixture, ms};
+use crate::fixture::{Client, Fixture, key, ms};
 
 /// Two clients of one store.
 fn clients(options: LockOptions) -> [Client; 2] {
@@ -169,6 +171,70 @@ mod that_are_granted {
         let guard = client.mutex("k").unwrap().try_lock().await.unwrap();
 
         assert!(guard.remaining() >= ms(4_000), "{:?}", guard.remaining());
+    }
+}
+
+mod that_are_refused_without_a_queue_entry {
+    use super::*;
+
+    /// A store that creates no queue entries, and the guard of another client that holds `k`.
+    async fn held() -> (Fixture, LockGuard) {
+        let fixture = Fixture::new();
+        fixture.faults.on_request(|request| {
+            Ok(match request {
+                Request::Acquire(claim) => {
+                    let claim = claim.into_owned().with_patience(Patience::Leaves);
+                    Request::Acquire(Cow::Owned(claim))
+                }
+                request => request,
+            })
+        });
+        let held = fixture.other.mutex("k").unwrap().lock().await.unwrap();
+        (fixture, held)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn leave_nothing_to_release() {
+        let (Fixture { client, requests, .. }, _held) = held().await;
+
+        assert!(timeout(ms(500), client.mutex("k").unwrap().lock()).await.is_err());
+
+        sleep(ms(100)).await;
+        assert!(!requests.claims().is_empty());
+        assert!(requests.released().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn do_not_delay_a_shutdown() {
+        let (Fixture { client, .. }, _held) = held().await;
+        let mutex = client.mutex("k").unwrap();
+        let mut waiting = Box::pin(mutex.lock());
+        assert!((&mut waiting).now_or_never().is_none());
+
+        // The caller is not polled during the shutdown.
+        client.shutdown(Duration::ZERO).await.unwrap();
+
+        assert_eq!(waiting.await.unwrap_err().kind(), ErrorKind::Closed);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn are_released_if_a_later_attempt_has_an_unknown_outcome() {
+        let (Fixture { client, faults, requests, store, .. }, held) = held().await;
+        let mutex = client.mutex("k").unwrap();
+        let mut waiting = Box::pin(mutex.lock());
+        assert!((&mut waiting).now_or_never().is_none());
+        faults.inject(Operation::Acquire, Fault::SwallowReply, 1);
+        held.release().await.unwrap();
+        assert!(timeout(ms(500), &mut waiting).await.is_err());
+        assert!(store.inspect(&key("k")).await.unwrap().is_held(), "the later attempt is granted");
+
+        drop(waiting);
+        sleep(ms(1)).await;
+
+        assert!(!store.inspect(&key("k")).await.unwrap().is_held());
+        let (claims, released) = (requests.claims(), requests.released());
+        assert_eq!(released.len(), 1);
+        assert_eq!(released[0].id(), claims[0].id());
     }
 }
 

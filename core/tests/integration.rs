@@ -20,6 +20,7 @@ mod outages;
 mod queue;
 mod runtimes;
 mod sessions;
+mod stress;
 mod striped;
 mod time;
 mod under_the_lock;

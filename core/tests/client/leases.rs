@@ -1,7 +1,7 @@
 //! Leases from the grant to the end.
 
 use super::*;
-use crate::fixture::{key, ms, options};
+use crate::fixture::{key, options};
 use leasehold_core::backend::StoreAdmin as _;
 
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -69,17 +69,24 @@ async fn that_keep_a_key_closed_outlive_a_renewal_under_way() {
 
 #[tokio::test(start_paused = true)]
 async fn that_are_released_do_not_wait_for_a_renewal_under_way() {
-    let Fixture { client, faults, store, .. } = Fixture::new();
-    faults.inject(Operation::Renew, Fault::SwallowRequest, usize::MAX);
-    let guard = client.mutex("k").unwrap().lock().await.unwrap();
-    tokio::time::sleep(TTL / 3 + ms(100)).await;
-    assert_eq!(faults.calls(Operation::Renew), 1);
-    let begun_at = tokio::time::Instant::now();
+    for is_dropped in [false, true] {
+        let Fixture { client, faults, store, .. } = Fixture::new();
+        faults.inject(Operation::Renew, Fault::SwallowRequest, usize::MAX);
+        let guard = client.mutex("k").unwrap().lock().await.unwrap();
+        tokio::time::sleep(TTL / 3 + ms(100)).await;
+        assert_eq!(faults.calls(Operation::Renew), 1);
+        let begun_at = tokio::time::Instant::now();
 
-    guard.release().await.unwrap();
+        if is_dropped {
+            drop(guard);
+        } else {
+            guard.release().await.unwrap();
+            assert_eq!(begun_at.elapsed(), Duration::ZERO);
+        }
 
-    assert_eq!(begun_at.elapsed(), Duration::ZERO);
-    assert!(!store.inspect(&key("k")).await.unwrap().is_held());
+        tokio::time::sleep(ms(1)).await;
+        assert!(!store.inspect(&key("k")).await.unwrap().is_held(), "dropped: {is_dropped}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 //! A client around its stages: runtimes that come and go, panics, shutdown, memory.
 
+mod drops;
 mod leases;
 mod owners;
 mod panics;
@@ -25,7 +26,7 @@ use leasehold_core::{
 };
 use tokio::runtime::{Builder, Runtime};
 
-use crate::fixture::{Fixture, TTL};
+use crate::fixture::{Fixture, TTL, ms};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()

@@ -127,6 +127,33 @@ async fn waits_for_late_grants_before_it_closes_the_backend() {
     assert_eq!(refused.kind(), ErrorKind::Closed, "the backend is open");
 }
 
+/// The reaper sends all releases except one, which a caller sends.
+#[tokio::test(start_paused = true)]
+async fn waits_for_the_releases_of_all_keys() {
+    const KEYS: u64 = 50;
+
+    let Fixture { client, faults, store, .. } = Fixture::new();
+    let mut guards = Vec::new();
+    for n in 1..=KEYS {
+        let guard = client.mutex(format!("k{n}")).unwrap().lock().await.unwrap();
+        faults.inject_on(guard.key(), Operation::Release, Fault::DelayRequest(ms(n)), 1);
+        guards.push(guard);
+    }
+    let mut releasing = Box::pin(guards.pop().unwrap().release());
+    assert!((&mut releasing).now_or_never().is_none());
+    guards.truncate(guards.len() / 2);
+
+    let shutdown = async {
+        client.shutdown(TTL).await.unwrap();
+        store.keys()
+    };
+    let (released, left) = tokio::join!(releasing, shutdown);
+
+    released.unwrap();
+    assert_eq!(left, 0);
+    assert!(guards.iter().all(|guard| !guard.is_held()));
+}
+
 #[tokio::test(start_paused = true)]
 async fn covers_a_lease_that_is_handed_over_meanwhile() {
     let (client, faults, store, _) = closable();
@@ -197,7 +224,7 @@ async fn refuses_calls_that_come_after_it_before_anything_is_sent() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leaves_no_lease_behind_however_it_races_with_locking() {
-    for _ in 0..200 {
+    for round in 0..200 {
         let store = MemoryBackend::new();
         let client = LockClient::new(store.clone());
         let locking: Vec<_> = (0..4)
@@ -206,7 +233,10 @@ async fn leaves_no_lease_behind_however_it_races_with_locking() {
                 tokio::spawn(async move { mutex.lock().await })
             })
             .collect();
-        tokio::task::yield_now().await;
+        // The shutdown starts at a different point of the calls in each round.
+        for _ in 0..round {
+            tokio::task::yield_now().await;
+        }
 
         client.shutdown(Duration::from_secs(5)).await.unwrap();
 

@@ -179,3 +179,30 @@ async fn that_fall_behind_the_time_of_day_make_the_reply_to_an_earlier_renewal_w
 
     assert_eq!((guard.state(), guard.deadline()), (LeaseState::Unconfirmed, deadline));
 }
+
+/// The store's refusal was on its way while the machine was paused.
+#[tokio::test(start_paused = true)]
+async fn that_fall_behind_the_time_of_day_do_not_hide_a_loss_in_the_reply_to_an_earlier_renewal() {
+    for (is_stolen, reason) in [(false, LossReason::Vanished), (true, LossReason::Taken)] {
+        let clock = TestClock::with_time_of_day();
+        let Fixture { client, faults, .. } = Fixture::on(clock.clone(), options());
+        faults.set_notifications(Notifications::Muted);
+        let guard = lock(&client).await;
+        if is_stolen {
+            client.backend().steal(guard.key(), TTL * 2).await.unwrap();
+        } else {
+            client.backend().expire(guard.key()).await.unwrap();
+        }
+        faults.inject(Operation::Renew, Fault::DelayReply(ms(3_000)), 1);
+        faults.inject(Operation::Renew, Fault::SwallowRequest, 100);
+        pass(TTL / 3 + ms(100)).await;
+        assert_eq!(faults.calls(Operation::Renew), 1, "a renewal is under way");
+
+        clock.jump_time_of_day(ms(3_600_000));
+        pass(ms(1_500)).await;
+        assert_eq!((guard.state(), faults.calls(Operation::Renew)), (LeaseState::Unconfirmed, 2));
+        pass(ms(1_500)).await;
+
+        assert_eq!(guard.state(), LeaseState::Lost(reason));
+    }
+}
