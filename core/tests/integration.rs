@@ -23,3 +23,4 @@ mod sessions;
 mod striped;
 mod time;
 mod under_the_lock;
+mod user_code;
