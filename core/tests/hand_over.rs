@@ -10,7 +10,7 @@ use leasehold_core::backend::{Operation, Request};
 use leasehold_core::fault::{Fault, Faults, Notifications};
 use leasehold_core::{Error, ErrorKind, LeaseState, LockGuard, Mutex};
 
-use crate::fixture::{Client, Fixture, TTL, ms};
+use crate::fixture::{Client, Fixture, TTL, ms, options};
 
 /// A lease that the store confirmed so long ago is passed on only if the store would tell of its end.
 const WITHOUT_NEWS: Duration = ms(50);
@@ -183,6 +183,28 @@ async fn a_lease_of_another_ttl_goes_back_to_the_store() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_is_passed_only_to_a_call_that_asks_for_an_equal_one() {
+    for (wanted, is_passed_on) in [
+        (options(), true),
+        (options().ttl(TTL * 2), false),
+        (options().loss_grace(TTL / 4), false),
+        (options().description("another".try_into().unwrap()), false),
+    ] {
+        let (client, faults) = client(Notifications::True);
+        let mutex = client.mutex("k").unwrap();
+        let other = mutex.clone().with_options(wanted.clone()).unwrap();
+        let first = calls(&mutex, &faults, 1).pop_front().unwrap();
+        let mut next = other.lock().boxed();
+        assert!((&mut next).now_or_never().is_none());
+
+        first.await.unwrap().release().await.unwrap();
+        let _next = next.await.unwrap();
+
+        assert_eq!(faults.calls(Operation::Acquire) == 1, is_passed_on, "{wanted:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lease_is_not_passed_on_before_its_news_is_known() {
     let (client, faults) = client(Notifications::True);
     let mutex = client.mutex("k").unwrap();
@@ -242,6 +264,26 @@ async fn leases_in_short_use_are_passed_on_without_news() {
     }
 
     assert_eq!((faults.calls(Operation::Acquire), faults.calls(Operation::Renew)), (1, 0));
+}
+
+/// Other processes wait as well.
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_passed_on_for_a_while_after_its_first_holder() {
+    for (held, is_passed_on) in [(ms(19), true), (ms(20), false)] {
+        let (client, faults) = client(Notifications::True);
+        let mutex = client.mutex("k").unwrap();
+        let mut calls = calls(&mutex, &faults, 3);
+        let first = calls.pop_front().unwrap().await.unwrap();
+        tokio::time::sleep(TTL / 6).await;
+
+        first.release().await.unwrap();
+        let second = calls.pop_front().unwrap().await.unwrap();
+        tokio::time::sleep(held).await;
+        second.release().await.unwrap();
+        let _third = calls.pop_front().unwrap().await.unwrap();
+
+        assert_eq!(faults.calls(Operation::Acquire) == 1, is_passed_on, "{held:?}");
+    }
 }
 
 /// Such a call may be one of a copy of the process: of a snapshot of its machine that runs twice. Both copies have the same spare tokens.

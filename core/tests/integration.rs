@@ -24,3 +24,4 @@ mod stress;
 mod striped;
 mod time;
 mod under_the_lock;
+mod user_code;

@@ -143,7 +143,7 @@ async fn renewals_that_fail_with_news_each_time_have_pauses_between_them() {
 
 mod callers_of_one_key {
     use futures_util::FutureExt;
-    use leasehold_core::Mutex;
+    use leasehold_core::{Mutex, OwnerId};
     use tokio::time::{Instant, sleep};
 
     use super::*;
@@ -209,6 +209,23 @@ mod callers_of_one_key {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn are_told_of_an_outage_while_their_owner_asks() {
+        let fixture = Fixture::new();
+        fixture.go_down();
+        let (owner, mutex) = (OwnerId::new(), fixture.client.reentrant_mutex("k").unwrap());
+        let asking = mutex.clone();
+        tokio::spawn(owner.scope(async move { asking.lock().await }));
+        sleep(ms(100)).await;
+
+        let at_once = owner.scope(mutex.try_lock()).await.unwrap_err();
+        let later = owner.scope(mutex.try_lock_for(ms(500))).await.unwrap_err();
+
+        for told in [at_once, later] {
+            assert_eq!(Error::from(told).kind(), ErrorKind::Unavailable);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn are_not_told_held_before_the_first_answer() {
         let fixture = Fixture::new();
         fixture.faults.inject(Operation::Acquire, Fault::SwallowRequest, 1);
@@ -239,6 +256,22 @@ mod callers_of_one_key {
         for caller in callers {
             caller.await.unwrap().unwrap();
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn are_not_told_of_an_outage_that_has_ended() {
+        let fixture = Fixture::new();
+        let other = fixture.other.mutex("k").unwrap().lock().await.unwrap();
+        fixture.is_down().await;
+        let waiting = tokio::spawn(failure(fixture.mutex()));
+        sleep(OUTAGE_WAIT / 2).await;
+
+        // The store is back, and another client still holds the key.
+        fixture.faults.heal();
+        sleep(OUTAGE_WAIT * 2).await;
+
+        assert!(!waiting.is_finished(), "{:?}", waiting.await);
+        other.release().await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -176,6 +176,77 @@ mod callers_that_share {
         writer.release().await.unwrap();
     }
 
+    /// A reader may send a request while another reader waits for its reply, so the second reader
+    /// may be refused first.
+    #[tokio::test(start_paused = true)]
+    async fn keep_their_place_when_they_are_refused() {
+        let (client, other) = processes(LockOptions::new());
+        let (faults, lock) = (client.backend().faults(), client.rw_lock("k").unwrap());
+        let held = other.rw_lock("k").unwrap().write().await.unwrap();
+        for delay in [ms(1_000), ms(10)] {
+            faults.inject(Operation::Acquire, Fault::DelayReply(delay), 1);
+        }
+        let first = read(&client);
+        let mut second = read(&client);
+        let mut writer = lock.write().boxed();
+        let first = tokio::spawn(first);
+        sleep(ms(1)).await;
+        assert!((&mut second).now_or_never().is_none() && (&mut writer).now_or_never().is_none());
+        let second = tokio::spawn(second);
+        sleep(ms(2_000)).await;
+
+        held.release().await.unwrap();
+        sleep(ms(2_000)).await;
+
+        assert!(first.is_finished() && second.is_finished());
+        assert!((&mut writer).now_or_never().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn do_not_pass_a_writer_that_came_before_them() {
+        let (client, _other) = processes(LockOptions::new());
+        let (faults, lock) = (client.backend().faults(), client.rw_lock("k").unwrap());
+        faults.inject(Operation::Acquire, Fault::DelayReply(ROUND_TRIP), 1);
+        let mut first = read(&client);
+        let mut writer = lock.write().boxed();
+        let mut second = read(&client);
+        assert!((&mut first).now_or_never().is_none());
+        assert!((&mut writer).now_or_never().is_none() && (&mut second).now_or_never().is_none());
+        assert_eq!(faults.calls(Operation::Acquire), 1);
+
+        let first = first.await;
+        assert!((&mut second).now_or_never().is_none());
+        first.release().await.unwrap();
+        let writer = writer.await.unwrap();
+        assert!((&mut second).now_or_never().is_none());
+        writer.release().await.unwrap();
+        second.await.release().await.unwrap();
+    }
+
+    /// The store granted the last permit before it refused the caller with the turn, and the grant
+    /// arrives after the refusal.
+    #[tokio::test(start_paused = true)]
+    async fn are_not_let_in_by_a_grant_from_before_a_refusal() {
+        let rarely = Retry::unlimited().every(ms(600_000));
+        let (client, other) = processes(LockOptions::new().retry(rarely));
+        let faults = client.backend().faults();
+        let _held = other.semaphore("k", 2).unwrap().acquire(1).await.unwrap();
+        faults.inject(Operation::Acquire, Fault::DelayRequest(ms(20)), 1);
+        faults.inject(Operation::Acquire, Fault::DelayReply(ms(100)), 1);
+        let acquire = || {
+            let permits = client.semaphore("k", 2).unwrap();
+            tokio::spawn(async move { permits.acquire(1).await })
+        };
+        let (turn, beside) = (acquire(), acquire());
+        sleep(ms(50)).await;
+
+        let late = acquire();
+        sleep(ms(100)).await;
+
+        assert!(beside.is_finished() && !turn.is_finished() && !late.is_finished());
+        assert_eq!(faults.calls(Operation::Acquire), 2);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn send_few_requests_while_others_hold_it() {
         const FREED: usize = 20;

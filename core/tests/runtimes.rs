@@ -6,7 +6,7 @@ use leasehold_core::backend::Operation;
 use leasehold_core::clock::ManualClock;
 use leasehold_core::fault::{Fault, FaultBackend};
 use leasehold_core::memory::MemoryBackend;
-use leasehold_core::{LockClient, LockGuard};
+use leasehold_core::{LeaseState, LockClient, LockGuard, LossReason};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::fixture::{TTL, ms, options};
@@ -47,11 +47,7 @@ impl TwoRuntimes {
 
         for _ in 0..time.as_millis() / STEP.as_millis() {
             self.clock.advance(STEP);
-            runtime.block_on(async {
-                for _ in 0..10 {
-                    tokio::task::yield_now().await;
-                }
-            });
+            runtime.block_on(yields());
         }
     }
 
@@ -70,6 +66,13 @@ impl TwoRuntimes {
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().build().unwrap()
+}
+
+/// Lets the tasks of this runtime do what is due.
+async fn yields() {
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
 }
 
 fn assert_held(guards: &[LockGuard]) {
@@ -152,4 +155,23 @@ fn a_release_that_its_runtime_abandons_is_repeated_by_another() {
 
     assert_eq!(two.keys(), 0);
     two.other.block_on(two.client.shutdown(Duration::ZERO)).unwrap();
+}
+
+#[test]
+fn a_shutdown_needs_no_runtime_that_locked() {
+    let two = TwoRuntimes::new(Duration::ZERO);
+    let mutex = two.client.mutex("k").unwrap();
+    let guard = two.one().block_on(mutex.lock()).unwrap();
+
+    let ended = two.other().block_on(async {
+        tokio::select! {
+            biased;
+            ended = two.client.shutdown(TTL) => Some(ended),
+            () = yields() => None,
+        }
+    });
+
+    ended.expect("the release waits for a runtime that is not driven").unwrap();
+    assert_eq!(two.keys(), 0);
+    assert_eq!(guard.state(), LeaseState::Lost(LossReason::Shutdown));
 }

@@ -64,6 +64,17 @@ mod losses {
         assert_eq!(released(sessions(options())).await, ["k"]);
         assert!(released(without_sessions()).await.is_empty());
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn are_left_to_the_store_where_the_lease_has_its_own_end() {
+        let Fixture { client, requests, .. } = sessions(options().renewal(RenewalMode::Off));
+        let guard = client.mutex("k").unwrap().lock().await.unwrap();
+
+        tokio::time::sleep(TTL * 2).await;
+
+        assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
+        assert!(requests.released().is_empty());
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -289,17 +289,23 @@ pub(crate) async fn without_it_every_holder_asks_the_store(scene: &Scene) {
 pub(crate) async fn a_caller_that_wants_another_lease_asks_the_store(scene: &Scene) {
     let key = scene.key();
     let (client, faults) = scene.faulty_with(long(scene)).await;
-    let mutex = client.mutex(&key).unwrap();
+    let (mutex, holder) = (client.mutex(&key).unwrap(), scene.client().await);
+    let holder = holder.mutex(&key).unwrap();
     let shorter = scene.ttl() * 2;
     let with_grace = long(scene).loss_grace(scene.ttl() / 4);
     for (others, ttl) in [(long(scene).ttl(shorter), shorter), (with_grace, scene.long_ttl())] {
         let other = mutex.clone().with_options(others).unwrap();
-        let guard = mutex.lock().await.unwrap();
-        let mut next = Box::pin(other.lock());
+        let held = holder.lock().await.unwrap();
+        let mut first = mutex.lock().boxed();
+        found!((&mut first).now_or_never().is_none()).is(true);
+        // Only calls that wait when the grant arrives can receive a lease by hand-off.
+        let mut next = other.lock().boxed();
         found!((&mut next).now_or_never().is_none()).is(true);
+        let (released, guard) = tokio::join!(held.release(), first);
+        released.unwrap();
         let before = faults.calls(Operation::Acquire);
 
-        guard.release().await.unwrap();
+        guard.unwrap().release().await.unwrap();
         let guard = next.await.unwrap();
 
         found!(faults.calls(Operation::Acquire)).more_than(before);

@@ -15,18 +15,20 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use leasehold_core::backend::{
-    Capabilities, Claim, KeyWatch, Layer, Lease, LockBackend, Operation, Release, Reply, Request,
-    Subject,
+    Attempt, Capabilities, Claim, Contention, KeyWatch, Layer, Lease, LockBackend, Operation,
+    Release, Reply, Request, Subject,
 };
 use leasehold_core::clock::TokioClock;
-use leasehold_core::fault::{Fault, FaultBackend, Faults};
+use leasehold_core::fault::{Fault, FaultBackend, Faults, Notifications};
 use leasehold_core::memory::MemoryBackend;
+use leasehold_core::observe::{Lost, Observer};
 use leasehold_core::{
-    Error, ErrorKind, LeaseState, LockClient, LockOptions, LossReason, Mutex, OwnerId, TryLockError,
+    Error, ErrorKind, LeaseState, LockClient, LockOptions, LossReason, Mutex, OwnerId, RenewalMode,
+    TryLockError,
 };
 use tokio::runtime::{Builder, Runtime};
 
-use crate::fixture::{Fixture, TTL, ms};
+use crate::fixture::{Fixture, TTL, ms, options, pass};
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()

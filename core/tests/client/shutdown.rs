@@ -184,6 +184,39 @@ async fn covers_a_lease_that_is_handed_over_meanwhile() {
     assert_eq!(waiting.await.unwrap_err().kind(), ErrorKind::Closed);
 }
 
+struct OnLoss(Event);
+
+impl Observer for OnLoss {
+    fn on_lost(&self, _: &Lost<'_>) {
+        self.0.happen();
+    }
+}
+
+/// The watchdog finds two leases that are due. It ends the first lease, and has not started to
+/// renew the second lease yet.
+#[tokio::test(start_paused = true)]
+async fn covers_a_lease_whose_renewal_is_about_to_start() {
+    let on_loss = Event::default();
+    let Fixture { client, other, .. } =
+        Fixture::building(MemoryBackend::new().capabilities(), |builder| {
+            builder.observer(OnLoss(on_loss.clone())).options(options())
+        });
+    let unrenewed = options().ttl(TTL / 3).renewal(RenewalMode::Off);
+    let expires = client.mutex("expires").unwrap().with_options(unrenewed).unwrap();
+    let expires = expires.lock().await.unwrap();
+    let renewed = client.mutex("renewed").unwrap().lock().await.unwrap();
+    pass(ms(100)).await;
+    let closing = client.clone();
+    on_loss.set(move || drop(closing.shutdown(TTL).now_or_never()));
+
+    tokio::time::advance(TTL / 2).await;
+    pass(ms(1)).await;
+
+    assert_eq!(expires.state(), LeaseState::Lost(LossReason::Expired));
+    assert_eq!(renewed.state(), LeaseState::Lost(LossReason::Shutdown));
+    assert!(other.mutex("renewed").unwrap().try_lock().await.is_ok());
+}
+
 #[tokio::test]
 async fn that_is_over_before_a_call_that_has_begun_asks_for_anything_ends_it() {
     let (client, faults, _, before_watch) = closable();
@@ -195,6 +228,32 @@ async fn that_is_over_before_a_call_that_has_begun_asks_for_anything_ends_it() {
 
     assert_eq!(error.kind(), ErrorKind::Closed);
     assert_eq!(faults.calls(Operation::Acquire), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_is_over_before_a_call_that_waits_asks_again_ends_it() {
+    let Fixture { client, faults, other, .. } = Fixture::new();
+    faults.set_notifications(Notifications::Scripted);
+    // The store keeps no queue entry, so there is nothing to release.
+    faults.on_reply(|_request, reply| {
+        Ok(match reply {
+            Reply::Attempt(Attempt::Held(_)) => {
+                Reply::Attempt(Attempt::Held(Contention::default()))
+            }
+            reply => reply,
+        })
+    });
+    let held = other.mutex("k").unwrap().lock().await.unwrap();
+    let mutex = client.mutex("k").unwrap();
+    let mut waiting = mutex.lock().boxed();
+    assert!((&mut waiting).now_or_never().is_none());
+    // The call is woken, and is not polled before the shutdown is over.
+    faults.notify_falsely(held.key());
+
+    client.shutdown(TTL).now_or_never().expect("no release is pending").unwrap();
+
+    assert_eq!(waiting.await.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(faults.calls(Operation::Acquire), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -58,6 +58,11 @@ impl Server {
         });
     }
 
+    /// The next release arrives so late, and its caller gets no answer.
+    pub(crate) fn delay_next_release(&self, delay: Duration) {
+        self.faults.inject(Operation::Release, Fault::Late(delay), 1);
+    }
+
     /// The server does not announce events of leases before their first renewal.
     pub(crate) fn announce_no_grant(&self) {
         self.faults.on_reply(|_request, reply| {

@@ -371,6 +371,41 @@ async fn vote_does_not_count_before_its_former_release_has_ended() {
     assert_eq!(servers.holding(&key()).await, 2);
 }
 
+/// A release may overtake an earlier one that got no answer.
+#[tokio::test(start_paused = true)]
+async fn vote_does_not_count_before_an_overtaken_release_could_have_come() {
+    let servers = Servers::found(3).await;
+    let quorum = servers.quorum();
+    let free = Lease::new(&LockKey::new("free").unwrap(), TTL);
+    quorum.acquire(&Claim::new(free)).await.unwrap();
+    let (lease, other) = (Lease::new(&key(), TTL), Lease::new(&key(), TTL));
+    for server in &servers.0[..2] {
+        server.store.acquire(&Claim::new(other.clone())).await.unwrap();
+    }
+    // The vote arrives after the refusal. Its first release gets no reply for a sixth of the TTL,
+    // and is sent again.
+    servers.0[2].set(State::Slow(MS(400)));
+    servers.0[2].delay_next_release(TTL / 6 + MS(500));
+    let refused = quorum.acquire(&Claim::new(lease.clone())).await.unwrap();
+    assert!(matches!(refused, Attempt::Held(_)));
+    servers.0[2].set(State::Up);
+    for server in &servers.0[..2] {
+        server.store.release(&other).await.unwrap();
+    }
+    servers.0[1].set(State::Down);
+    sleep(MS(400) + TTL / 6 + MS(250)).await;
+    assert_eq!(servers.holding(&key()).await, 0);
+
+    let early = quorum.acquire(&Claim::new(lease.clone())).await;
+
+    assert!(!matches!(early, Ok(Attempt::Granted(_))), "{early:?}");
+    sleep(TTL / 6).await;
+    let late = quorum.acquire(&Claim::new(lease)).await;
+    assert!(matches!(late, Ok(Attempt::Granted(_))), "{late:?}");
+    sleep(TTL / 6).await;
+    assert_eq!(servers.holding(&key()).await, 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn renewal_does_not_count_a_vote_with_a_release_under_way() {
     let lease = Lease::new(&key(), TTL);
