@@ -22,14 +22,14 @@ use leasehold_testbed::{Redis, patiently};
 use crate::Native;
 
 /// The maximum number of functions from `Mutex::lock` to the method of the driver that sends.
-const LOCK: usize = 18;
+const LOCK: usize = 14;
 
 /// The maximum number of these functions below the core, from the backend's `acquire`.
-const ACQUIRE: usize = 9;
+const ACQUIRE: usize = 5;
 
 /// The maximum number of functions from the backend's `release` to the method of the driver that
 /// sends.
-const RELEASE: usize = 10;
+const RELEASE: usize = 6;
 
 /// The words before the `fn` of a function.
 const HEAD: [&str; 4] = ["", "pub", "const", "async"];
@@ -89,8 +89,8 @@ fn functions<C>(backtrace: &Backtrace) -> Vec<String> {
 /// Returns the function that contains a line of Leasehold's code, such as
 /// `run at redis-support/src/node.rs:76`.
 ///
-/// Line tables do not name the function that contains a closure or an async block, so the name comes
-/// from the source.
+/// Line tables do not name the function that contains a closure or an async block, so the name
+/// comes from the source.
 fn function_at(place: &str) -> Option<String> {
     let mut parts = place.rsplitn(3, ':');
     let (_column, line, path) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?);
