@@ -395,6 +395,22 @@ async fn a_break_is_told_to_all() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_answers_no_batch_is_connected_to_again() {
+    let (pipeline, fake) = connected(Layout::default(), does_all).await;
+    fake.serve("h:1", |_words| None);
+
+    for _ in 0..3 {
+        for outcome in join_all(pipeline.acquired(&["a"])).await {
+            outcome.unwrap_err();
+        }
+        // In the meantime, the lane finds the queue empty. This must not count as a reply.
+        tokio::time::sleep(SLOW).await;
+    }
+
+    assert!(fake.listeners("h:1").len() > 1, "the connection is still used");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_caller_that_gives_up_meanwhile_is_not_sent_once_more() {
     let acquired = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&acquired);
