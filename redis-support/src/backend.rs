@@ -124,16 +124,6 @@ impl<D: Driver> Backend<D> {
         let decoded = answer.and_then(|answer| decode(answer.received));
         decoded.map_err(|error| context::<D>(error, operation, key))
     }
-
-    /// Releases a lease with the script for a single lock.
-    async fn release_alone(&self, lease: &Lease) -> Result<Release, Error> {
-        let call = Call::release(&self.0.layout, lease);
-        let release = self.call(Operation::Release, lease.key(), call, decode_release).await?;
-        // Releases that only removed a queue entry are also reported.
-        self.0.news.changed(lease.key(), Concerns::Waiters);
-        self.0.news.notify_claims(&release.notified, lease);
-        Ok(release.outcome)
-    }
 }
 
 /// Returns whether a lease in a batch was released.
@@ -167,19 +157,22 @@ impl<D: Driver> LockBackend for Backend<D> {
     }
 
     async fn acquire(&self, claim: &Claim) -> Result<Attempt, Error> {
+        let in_context = |error| context::<D>(error, Operation::Acquire, claim.key());
         if self.may_join(claim) {
             let joined = self.0.topology.change(Change::Acquire, claim.lease()).await;
             let granted = joined.and_then(|outcome| outcome.into_grant(claim));
-            let granted =
-                granted.map_err(|error| context::<D>(error, Operation::Acquire, claim.key()))?;
-            if let Some(grant) = granted {
+            if let Some(grant) = granted.map_err(in_context)? {
                 return Ok(Attempt::Granted(grant));
             }
         }
         let call = Call::acquire(&self.0.layout, claim, self.0.context.channel());
         // The future is boxed because it is large and most attempts return before this point.
-        let attempt = Box::pin(self.acquire_alone(claim, call)).await;
-        attempt.map_err(|error| context::<D>(error, Operation::Acquire, claim.key()))
+        let attempt = Box::pin(async {
+            let wait = self.wait(&call).await?;
+            let answer = self.0.topology.run(&call, wait.as_ref()).await?;
+            self.attempt(claim, wait, answer).await
+        });
+        attempt.await.map_err(in_context)
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Renewal, Error> {
@@ -197,7 +190,13 @@ impl<D: Driver> LockBackend for Backend<D> {
                 return Ok(Release::Released);
             }
         }
-        Box::pin(self.release_alone(lease)).await
+        let call = Call::release(&self.0.layout, lease);
+        let release = self.call(Operation::Release, lease.key(), call, decode_release);
+        let release = Box::pin(release).await?;
+        // Releases that only removed a queue entry are also reported.
+        self.0.news.changed(lease.key(), Concerns::Waiters);
+        self.0.news.notify_claims(&release.notified, lease);
+        Ok(release.outcome)
     }
 
     async fn acquire_all(&self, claims: &[Claim]) -> Result<AttemptAll, Error> {

@@ -2,16 +2,19 @@
 //! breaks or hangs.
 
 use std::fmt;
-use std::future::pending;
+use std::future::{pending, poll_fn};
 use std::mem;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use leasehold_core::backend::{Dial, check_io, unpoisoned};
 use leasehold_core::{Error, ErrorKind};
 use tokio::task::AbortHandle;
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::address::Address;
@@ -64,6 +67,8 @@ pub(crate) struct ConnectionManager<D: Driver> {
     /// The ID of the connected sentinel, if it has an ID.
     sentinel_id: Mutex<Option<Vec<u8>>>,
     current: Mutex<Option<Current<D::Connection>>>,
+    /// Locked while requests are prepared and sent.
+    sending: Mutex<()>,
 }
 
 /// A connection that is in use.
@@ -196,6 +201,7 @@ impl<D: Driver> ConnectionManager<D> {
             dial: Dial::new(),
             sentinel_id: Mutex::new(None),
             current: Mutex::new(None),
+            sending: Mutex::default(),
         })
     }
 
@@ -281,46 +287,78 @@ impl<D: Driver> ConnectionManager<D> {
         more_time: Duration,
     ) -> Result<Vec<Received>, Error> {
         let current = self.current().await?;
-        let replies = self.exchange(&current, requests.to_vec(), more_time).await?;
+        let replies = self.exchange(&current, || requests.to_vec(), more_time).await?;
         if !replies.iter().any(is_unknown) {
             return Ok(replies);
         }
         let current = self.current().await?;
-        self.exchange(&current, in_full(requests.to_vec()), more_time).await
+        self.exchange(&current, || in_full(requests.to_vec()), more_time).await
     }
 
-    /// Sends requests together on an existing connection, without waiting. Returns one reply per
-    /// request, in order.
+    /// Calls `prepare`, and sends the requests that it returns together on an existing connection,
+    /// without waiting. Returns one reply per request, in order. If there are no requests, nothing
+    /// is sent.
+    ///
+    /// No other requests are prepared or sent between the two steps. Requests that `prepare`
+    /// removes from a queue are therefore sent before all later requests.
     ///
     /// The connection is dropped if the server is silent too often or is no longer the primary.
-    pub(crate) async fn exchange(
+    pub(crate) async fn exchange<'a>(
         &self,
         current: &Current<D::Connection>,
-        requests: Vec<Request<'_>>,
+        prepare: impl FnOnce() -> Vec<Request<'a>> + Send,
         more_time: Duration,
     ) -> Result<Vec<Received>, Error> {
-        let (count, time) = (requests.len(), self.context.timeout + more_time);
+        let time = self.context.timeout + more_time;
+        let sent = async {
+            let requests = prepare();
+            let count = requests.len();
+            if count == 0 {
+                return Ok(Vec::new());
+            }
+            let replies = current.connection.send(requests).await?;
+            if replies.len() == count { Ok(replies) } else { Err(incomplete()) }
+        };
+        // The first poll sends the requests. Tokio's cooperative budget is disabled, because an
+        // exhausted budget would delay the requests until a later poll.
+        let mut sent = pin!(unconstrained(timeout(time, sent)));
         let under_way = UnderWay { manager: self, current };
-        let replies = timeout(time, current.connection.send(requests)).await;
+        let first = poll_fn(|context| {
+            let _sending = unpoisoned(&self.sending);
+            Poll::Ready(sent.as_mut().poll(context))
+        });
+        let replies = match first.await {
+            Poll::Ready(replies) => replies,
+            Poll::Pending => sent.await,
+        };
         mem::forget(under_way);
         let Ok(replies) = replies else {
             return Err(self.no_reply(current, time));
         };
-        current.unanswered_wait.ends();
-        let is_complete = |replies: &Vec<Received>| replies.len() == count;
-        let replies = replies
-            .and_then(|replies| is_complete(&replies).then_some(replies).ok_or_else(incomplete));
-        let is_left = match &replies {
-            Ok(replies) => replies.iter().any(|reply| {
-                // The host name or a load balancer may now lead to a different server.
-                reply.as_ref().is_err_and(ServerError::is_no_primary)
-            }),
+        self.note_replies(current, &replies);
+        replies
+    }
+
+    /// Records that the server has replied, and drops the connection if it is broken or if the
+    /// server is no longer the primary.
+    fn note_replies(
+        &self,
+        current: &Current<D::Connection>,
+        replies: &Result<Vec<Received>, Error>,
+    ) {
+        let is_left = match replies {
+            // Nothing was sent.
+            Ok(replies) if replies.is_empty() => return,
+            // The host name or a load balancer may now lead to a different server.
+            Ok(replies) => {
+                replies.iter().any(|reply| reply.as_ref().is_err_and(ServerError::is_no_primary))
+            }
             Err(_broken) => true,
         };
+        current.unanswered_wait.ends();
         if is_left {
             self.leave(current.number);
         }
-        replies
     }
 
     fn no_reply(&self, current: &Current<D::Connection>, time: Duration) -> Error {
@@ -386,7 +424,7 @@ impl<D: Driver> ConnectionManager<D> {
         // Every user with permissions for locks may send this command, and proxies can route the
         // command because it contains a key.
         let words = ["EXISTS", self.context.nothing()];
-        let question = vec![Request::Words(&words)];
+        let question = || vec![Request::Words(&words)];
         // The future is boxed because it is rarely used but is a part of every call.
         match Box::pin(self.exchange(&current, question, Duration::ZERO)).await {
             Err(error) if self.is_current(&current) => {
@@ -584,6 +622,12 @@ impl<D: Driver> ConnectionManager<D> {
                 })
             }
         }
+    }
+
+    /// Returns whether requests are being sent.
+    #[cfg(test)]
+    pub(crate) fn is_sending(&self) -> bool {
+        self.sending.try_lock().is_err()
     }
 
     fn locked(&self) -> MutexGuard<'_, Option<Current<D::Connection>>> {

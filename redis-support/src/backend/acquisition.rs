@@ -1,5 +1,5 @@
-//! Acquires locks. Decides whether a claim can be part of a batch, runs its script, and waits for
-//! replicas.
+//! Acquires locks. Decides whether a claim can be part of a batch, reads the replies of scripts,
+//! and waits for replicas.
 
 use leasehold_core::backend::{Attempt, AttemptAll, Claim, Tenure};
 use leasehold_core::{Error, ErrorKind};
@@ -9,7 +9,7 @@ use crate::call::Call;
 use crate::config::Replicas;
 use crate::driver::Driver;
 use crate::layout::Concerns;
-use crate::node::Wait;
+use crate::node::{Answer, Wait};
 use crate::reply::{
     NotificationMode, ServerReply, decode_attempt, decode_attempt_all, decode_release,
 };
@@ -24,11 +24,14 @@ impl<D: Driver> Backend<D> {
             && self.0.replicas == Replicas::None
     }
 
-    /// Acquires a lease with `call`, which runs a script for a single lock.
-    pub(super) async fn acquire_alone(&self, claim: &Claim, call: Call) -> Result<Attempt, Error> {
+    /// Returns the outcome of the script for a single lock.
+    pub(super) async fn attempt(
+        &self,
+        claim: &Claim,
+        wait: Option<Wait>,
+        answer: Answer,
+    ) -> Result<Attempt, Error> {
         let mode = claim.mode();
-        let wait = self.wait(&call).await?;
-        let answer = self.0.topology.run(&call, wait.as_ref()).await?;
         let replicas = answer.replicas();
         let notification_mode =
             NotificationMode { is_mutex: mode.is_mutex(), has_push: self.0.context.has_push() };
@@ -64,10 +67,8 @@ impl<D: Driver> Backend<D> {
         Ok(attempt)
     }
 
-    async fn wait(&self, call: &Call) -> Result<Option<Wait>, Error> {
-        if self.0.replicas == Replicas::None {
-            return Ok(None);
-        }
+    /// Returns how many replicas must acknowledge the call, if it waits for replicas.
+    pub(super) async fn wait(&self, call: &Call) -> Result<Option<Wait>, Error> {
         self.0.topology.wait(self.0.replicas, self.0.replicas_timeout, call).await
     }
 

@@ -54,7 +54,9 @@ impl<D: Driver> Member for Backend<D> {
         let attempt = async {
             self.check_member(claim.mode())?;
             let call = Call::vote(&self.0.layout, vote, self.0.context.channel());
-            self.acquire_alone(claim, call).await
+            let wait = self.wait(&call).await?;
+            let answer = self.0.topology.run(&call, wait.as_ref()).await?;
+            self.attempt(claim, wait, answer).await
         };
         attempt.await.map_err(|error| context::<D>(error, Operation::Acquire, claim.key()))
     }

@@ -7,8 +7,7 @@ use leasehold_core::backend::{Claim, Grant, Lease};
 use leasehold_core::{Description, Error};
 
 use crate::call::Call;
-use crate::connection::is_unknown;
-use crate::driver::{Request, Run};
+use crate::driver::{Request, Run, in_full};
 use crate::error::ServerError;
 use crate::layout::{Layout, Place};
 use crate::reply::{Received, Reply, unexpected};
@@ -124,11 +123,13 @@ pub(super) fn fail(batch: &mut Batch, error: &Error) {
 pub(super) struct Requests {
     /// The keys and arguments of the scripts for many locks.
     words: Words,
-    scripts: Vec<OneScript>,
+    pub(super) scripts: Vec<OneScript>,
+    /// The command that precedes each script for many locks.
+    forgo_news: Option<Request<'static>>,
 }
 
 /// One script of a batch.
-enum OneScript {
+pub(super) enum OneScript {
     /// A script for many locks.
     Exchange {
         shape: Shape,
@@ -156,8 +157,9 @@ impl MutexChange<'_> {
 
 impl Requests {
     /// Returns the scripts for all callers that still wait for an outcome: one script per TTL, and
-    /// then the callers' own scripts.
-    pub(super) fn of(batch: &Batch, layout: &Layout) -> Self {
+    /// then the callers' own scripts. `forgo_news` is the command that opts a script for many locks
+    /// out of notifications, if the server supports it.
+    pub(super) fn of(batch: &Batch, layout: &Layout, forgo_news: Option<Request<'static>>) -> Self {
         let (mut changes, mut own) = (Vec::new(), Vec::new());
         for (request, work) in batch.open() {
             match work {
@@ -172,6 +174,7 @@ impl Requests {
         let mut requests = Self {
             words: Words::with_capacity(2 * changes.len() + 4, 96 * changes.len() + 64),
             scripts: Vec::with_capacity(1 + own.len()),
+            forgo_news,
         };
         let is_release = |change: &MutexChange<'_>| change.change == Change::Release;
         let (releases, acquisitions) = changes.split_at(changes.partition_point(is_release));
@@ -182,27 +185,22 @@ impl Requests {
         requests
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.scripts.is_empty()
-    }
-
     pub(super) fn by_hash(&self) -> Vec<Request<'_>> {
-        self.scripts.iter().map(|script| Request::ByHash(script.run(&self.words))).collect()
-    }
-
-    /// Calls `answer` with the index and the outcome of each request. Requests of a script that the
-    /// server does not know do not have an outcome yet.
-    pub(super) fn outcomes(&self, replies: Vec<Received>, mut answer: impl FnMut(usize, Outcome)) {
-        for (script, reply) in self.scripts.iter().zip(replies) {
-            if !is_unknown(&reply) {
-                script.outcomes(reply, &mut answer);
-            }
+        let mut requests = Vec::with_capacity(2 * self.scripts.len());
+        for script in &self.scripts {
+            requests.extend(self.forgo_news.filter(|_| self.forgoes_news(script)));
+            requests.push(Request::ByHash(script.run(&self.words)));
         }
+        requests
     }
 
-    /// For each script, returns whether the script opts out of notifications.
-    pub(super) fn forgo_news(&self) -> impl Iterator<Item = bool> {
-        self.scripts.iter().map(|script| matches!(script, OneScript::Exchange { .. }))
+    pub(super) fn in_full(&self) -> Vec<Request<'_>> {
+        in_full(self.by_hash())
+    }
+
+    /// Returns whether the script opts out of notifications.
+    pub(super) fn forgoes_news(&self, script: &OneScript) -> bool {
+        self.forgo_news.is_some() && matches!(script, OneScript::Exchange { .. })
     }
 
     fn add(
@@ -254,7 +252,7 @@ impl OneScript {
     }
 
     /// Calls `answer` with the outcome of each request.
-    fn outcomes(&self, reply: Received, answer: &mut impl FnMut(usize, Outcome)) {
+    pub(super) fn outcomes(&self, reply: Received, mut answer: impl FnMut(usize, Outcome)) {
         match self {
             Self::OfOne { request, .. } => answer(*request, Outcome::Received(reply)),
             Self::Exchange { shape, requests, releases } => {

@@ -9,6 +9,8 @@ mod clock;
 mod cluster;
 mod connections;
 mod contention;
+#[cfg(debug_assertions)]
+mod depth;
 mod failover;
 mod failures;
 mod fair;
