@@ -22,7 +22,7 @@ use leasehold_testbed::{Redis, patiently};
 use crate::Native;
 
 /// The maximum number of functions from `Mutex::lock` to the method of the driver that sends.
-const LOCK: usize = 14;
+const LOCK: usize = 12;
 
 /// The maximum number of these functions below the core, from the backend's `acquire`.
 const ACQUIRE: usize = 5;
