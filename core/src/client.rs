@@ -380,7 +380,7 @@ impl<B: LockBackend + ?Sized> LockClient<B> {
         self.engine.entries()
     }
 
-    /// Returns the reaper, which releases the locks of dropped guards.
+    /// Returns the queue of releases, which releases the locks of dropped guards.
     #[cfg(feature = "blocking")]
     pub(crate) fn releases(&self) -> &Arc<crate::engine::releases::ReleaseQueue> {
         self.engine.releases()

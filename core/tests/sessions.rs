@@ -66,6 +66,23 @@ mod losses {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn are_released_by_the_last_guard_if_an_earlier_release_failed() {
+        let Fixture { client, faults, requests, .. } = sessions(options());
+        let guard = client.mutex("k").unwrap().lock().await.unwrap();
+        let _other = client.mutex("other").unwrap().lock().await.unwrap();
+        faults.inject_on(guard.key(), Operation::Renew, Fault::Fail(ErrorKind::Unavailable), 100);
+        faults.inject_on(guard.key(), Operation::Release, Fault::Fail(ErrorKind::Denied), 1);
+        tokio::time::sleep(TTL * 2).await;
+        assert_eq!(guard.state(), LeaseState::Lost(LossReason::Expired));
+        let before = requests.released().len();
+
+        drop(guard);
+        tokio::time::sleep(ms(10)).await;
+
+        assert_eq!(requests.released().len(), before + 1);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn are_left_to_the_store_where_the_lease_has_its_own_end() {
         let Fixture { client, requests, .. } = sessions(options().renewal(RenewalMode::Off));
         let guard = client.mutex("k").unwrap().lock().await.unwrap();

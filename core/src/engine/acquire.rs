@@ -152,7 +152,7 @@ struct Acquisition<'a, 'r> {
     retries: &'a mut RetryState,
     /// When the queue entry in the store must be refreshed.
     queue_entry_due: Instant,
-    /// The pauses between failed attempts. These pauses are separate from `tries`, because an
+    /// The pauses between failed attempts. These pauses are separate from `retries`, because an
     /// outage may be short.
     outage_pauses: Pauses,
     /// When the last attempt would have started if all attempts had been [`ATTEMPT_SPACING`] apart.
@@ -274,10 +274,7 @@ impl Acquisition<'_, '_> {
     /// earlier attempt was granted but its reply was lost.
     async fn attempt(&mut self, sent_at: Instant) -> AttemptOutcome {
         self.spaced = self.spaced.max(sent_at) + ATTEMPT_SPACING;
-        for lease in &mut *self.pending {
-            lease.record().requested();
-            lease.arm();
-        }
+        self.pending.iter_mut().for_each(PendingRelease::arm);
         if self.releases.is_awaited() {
             self.disarm_unless_stored();
             return AttemptOutcome::Failed(Error::closed());
@@ -368,10 +365,7 @@ impl Acquisition<'_, '_> {
 
     fn disarm_unless_stored(&mut self) {
         if !self.may_be_stored {
-            for lease in &mut *self.pending {
-                lease.record().not_in_store();
-                lease.disarm();
-            }
+            self.pending.iter_mut().for_each(PendingRelease::disarm);
         }
     }
 

@@ -1,5 +1,5 @@
-//! Maintains leases after a call. Each runtime has one task, which runs the watchdog and sends
-//! queued releases.
+//! The background work of a client. One task per runtime renews the leases and sends queued
+//! releases.
 
 use std::sync::Arc;
 

@@ -44,8 +44,8 @@ impl ReleaseQueue {
         if queue.is_empty() {
             return;
         }
-        let starts = !queue.start_fallback.works;
-        queue.start_fallback.works = true;
+        let starts = !queue.fallback.works;
+        queue.fallback.works = true;
         drop(queue);
         if starts {
             self.start(Arc::clone(backend));
@@ -59,7 +59,7 @@ impl ReleaseQueue {
         if queue.is_empty() || !self.clock.is_real_time() {
             return;
         }
-        let wait = queue.start_fallback.wait();
+        let wait = queue.fallback.wait();
         drop(queue);
         if let Some((nothing_is_left, ends)) = wait {
             let left = ends.saturating_duration_since(Instant::now());
@@ -70,21 +70,21 @@ impl ReleaseQueue {
     fn start(self: &Arc<Self>, backend: Arc<dyn LockBackend>) {
         let this = Arc::clone(self);
         let thread = thread::Builder::new().name("leasehold-release".to_owned());
-        if let Err(error) = thread.spawn(move || this.work_alone(&*backend)) {
+        if let Err(error) = thread.spawn(move || this.run_fallback(&*backend)) {
             tracing::warn!(%error, "cannot start a thread for releases; the locks expire after their TTL");
-            self.stop_standing_in();
+            self.stop_fallback();
         }
     }
 
     /// The body of the thread.
-    fn work_alone(&self, backend: &dyn LockBackend) {
+    fn run_fallback(&self, backend: &dyn LockBackend) {
         // A runtime that has ended no longer drives its connections.
         backend.disconnect();
         match Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(self.run_until_idle(backend)),
             Err(error) => {
                 tracing::warn!(%error, "cannot start a runtime for releases; the locks expire after their TTL");
-                self.stop_standing_in();
+                self.stop_fallback();
             }
         }
         backend.disconnect();
@@ -96,16 +96,16 @@ impl ReleaseQueue {
             let has_ended = timeout(IDLE, run.as_mut()).await.is_ok();
             let mut queue = lock(&self.queue);
             if has_ended || queue.is_empty() {
-                queue.start_fallback.works = false;
+                queue.fallback.works = false;
                 return;
             }
         }
     }
 
-    fn stop_standing_in(&self) {
+    fn stop_fallback(&self) {
         let mut queue = lock(&self.queue);
-        queue.start_fallback.works = false;
-        queue.start_fallback.waiting.clear();
+        queue.fallback.works = false;
+        queue.fallback.waiting.clear();
     }
 }
 

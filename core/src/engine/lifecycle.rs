@@ -37,7 +37,8 @@ impl Engine {
                 // can be granted.
                 background.releases().wait_settled().await;
                 let held = self.held();
-                if held.is_empty() {
+                // Another thread may have acquired and dropped a lock since the wait.
+                if held.is_empty() && background.releases().unsettled() == 0 {
                     return;
                 }
                 for record in held {
@@ -76,7 +77,7 @@ impl Engine {
         background.ensure_running()
     }
 
-    /// Releases all leases, ends all waits and holds with an error, and closes the backend.
+    /// Releases all leases, ends all waits with an error, ends all leases, and closes the backend.
     pub(crate) async fn shutdown(&self, within: Duration) -> Result<(), Error> {
         let (background, give_up) = (&self.background, self.now() + within);
         self.stop_admitting()?;

@@ -154,6 +154,9 @@ impl Engine {
             };
 
             // Stage 3: acquire
+            if self.is_closed() {
+                return Err(Error::closed());
+            }
             let once = accesses.as_slice()[0].once();
             let wait_now = if once.is_some() { wait.but_once() } else { wait };
             let claims = OneOrMany::of(requests, |request| request.within(wait_now).claim());
@@ -182,7 +185,7 @@ impl Engine {
             // Stages 4 and 5: watchdog and guard
             let mut each = requests.iter().zip(&*pending);
             let guards = accesses.map(|access| {
-                let (request, lease) = each.next().expect("each asker is for one request");
+                let (request, lease) = each.next().expect("each access is for one request");
                 self.watch_over(lease.record(), request, access, (call, answered_at));
                 self.guard(Arc::clone(lease.record()), Term::default())
             });
@@ -234,7 +237,7 @@ impl Engine {
     ) -> Result<Turns, Error> {
         if let [request] = requests {
             let turn = self.queue.turn(request, back, retries, self.clock());
-            return Ok(match call.queueing(pin!(turn)).await? {
+            return Ok(match call.in_local_queue(pin!(turn)).await? {
                 Next::Ask(access) => Turns::Ask(OneOrMany::One(access)),
                 Next::Guard(guard) => Turns::Guard(guard),
                 Next::Held(holder) => Turns::Held(Busy::new(request.key, holder)),
@@ -255,7 +258,7 @@ impl Engine {
     /// Publishes the lease, so that its owner can lock the key again.
     ///
     /// A shutdown that has just started may have collected the leases before this lease was filed.
-    /// In this case, the guards are dropped here, before their pending releases are discarded, so
+    /// In this case, the guards are dropped here, before `stages` disarms their pending releases, so
     /// that the shutdown waits for the releases.
     fn entered(
         &self,

@@ -13,6 +13,7 @@ pub(crate) use state::{MAX_BATCH, Place, Term};
 pub(crate) use wake_list::WakeList;
 
 use state::{InStore, Phase, Snapshot, State};
+use validity::Validity;
 
 use std::mem;
 use std::pin::pin;
@@ -125,16 +126,6 @@ impl LeaseRecord {
         lock(&self.state).watch.skip();
     }
 
-    /// Records that the store may now have the lease or a queue entry.
-    pub(crate) fn requested(&self) {
-        lock(&self.state).in_store = InStore::Requested;
-    }
-
-    /// Records that the store has neither the lease nor a queue entry.
-    pub(crate) fn not_in_store(&self) {
-        lock(&self.state).in_store = InStore::Nothing;
-    }
-
     /// Returns the deadline of the lease if a request that is sent at `sent_at` is granted. Without
     /// `grant`, the deadline is calculated from the requested TTL.
     pub(crate) fn deadline_after(&self, grant: Option<&Grant>, sent_at: Instant) -> Instant {
@@ -166,6 +157,7 @@ impl LeaseRecord {
         if !grant.has_news() {
             state.request_reports(sent_at, options.renewal);
         }
+        state.check();
     }
 
     /// Gives the granted lease to the caller, which has the turn if the lease excludes all others.
@@ -227,7 +219,7 @@ impl LeaseRecord {
     /// Returns when the watchdog must check the lease next, or `None` if the lease is over.
     ///
     /// This method does not check whether the deadline has passed, because the watchdog calls it
-    /// under a lock. The values that a lost hold drops must not be dropped under a lock.
+    /// under a lock. The values that a lost lease drops must not be dropped under a lock.
     pub(crate) fn due(&self) -> Option<Due> {
         let state = lock(&self.state);
         if state.is_over() {
@@ -271,36 +263,56 @@ impl LeaseRecord {
         }
     }
 
-    /// Records that the lease will be released without its caller. Returns when the release may be
-    /// sent, because a renewal in progress could undo an earlier release, and for how long the
-    /// store may keep the lease even without a release.
+    /// Hands the release over to the queue of releases. Returns the earliest time for the release
+    /// and the TTL that the store may have.
+    ///
+    /// While a renewal is in progress, an earlier release could be undone by the renewal.
     pub(crate) fn end_later(&self) -> (Instant, Duration) {
         // Declared before the lock, so that it is dropped after the lock.
-        let _needless;
+        let _unneeded;
         let mut state = lock(&self.state);
         state.in_store = InStore::Ending;
-        _needless = state.take_unneeded();
-        let not_before = if state.renewal.in_progress {
-            state.renewal.due.min(state.granted.locked_until)
-        } else {
-            Instant::ZERO
-        };
-        (not_before, self.stored(&state).ttl())
+        if matches!(state.phase, Phase::Held | Phase::Unconfirmed) {
+            // The caller panicked before it received a guard.
+            state.phase = Phase::Released;
+        }
+        state.check();
+        _unneeded = state.take_unneeded();
+        let (due, locked_until) = (state.renewal.due, state.granted.locked_until);
+        let not_before =
+            if state.renewal.in_progress { due.min(locked_until) } else { Instant::ZERO };
+        (not_before, self.stored_ttl(&state))
     }
 
-    /// Records that the store has confirmed the release.
+    /// Records that the store has ended the lease.
     pub(crate) fn ended(&self) {
-        lock(&self.state).in_store = InStore::Nothing;
+        let mut state = lock(&self.state);
+        state.in_store = InStore::Nothing;
+        state.check();
     }
 
-    /// Returns the lease that the store may have, with the longest TTL that the store may have.
+    /// Records that the queue of releases has given up. If the lease has expired but still has
+    /// guards, the last guard tries again, because a session may have kept the lease in force.
+    pub(crate) fn not_ended(&self) {
+        let mut state = lock(&self.state);
+        let has_expired = matches!(state.loss(), Some(LossReason::Expired | LossReason::MaxHold));
+        let is_tried_again = has_expired && state.holders.guards > 0;
+        state.in_store = if is_tried_again { InStore::Granted } else { InStore::Nothing };
+        state.check();
+    }
+
+    /// Returns the lease that the store may have.
     fn stored(&self, state: &State<Turn<Self>>) -> Lease {
-        // The store may not have received a shorter TTL yet.
-        let ttl = state.validity.requested_ttl.max(state.validity.confirmed_ttl)
-            + self.options.lock_delay;
+        self.wanted(state).clone().with_ttl(self.stored_ttl(state))
+    }
+
+    /// Returns the longest TTL that the store may have.
+    fn stored_ttl(&self, state: &State<Turn<Self>>) -> Duration {
+        let Validity { requested_ttl, confirmed_ttl, .. } = state.validity;
         match state.phase {
-            Phase::Requested => self.lease.clone(),
-            _ => self.wanted(state).clone().with_ttl(ttl),
+            Phase::Requested => self.lease.ttl(),
+            // The store may not have received a shorter TTL yet.
+            _ => requested_ttl.max(confirmed_ttl) + self.options.lock_delay,
         }
     }
 
@@ -339,8 +351,8 @@ impl LeaseRecord {
         })
     }
 
-    /// Returns whether the store may still have the lease although nothing uses it. After a loss,
-    /// [`LockOptions::lock_delay`] keeps the key locked.
+    /// Returns whether the lease must be released when its last guard leaves: no release is pending,
+    /// and the lease was not lost with a [`LockOptions::lock_delay`], which keeps the key locked.
     fn must_be_released(&self, state: &State<Turn<Self>>) -> bool {
         let stays = state.loss().is_some() && !self.options.lock_delay.is_zero();
         state.in_store == InStore::Granted && !stays
@@ -365,7 +377,7 @@ impl LeaseRecord {
             .with_description(lease.description().cloned())
             .with_remaining(Some(remaining))
             .with_mode(lease.mode())
-            .with_token(Some(state.granted.token + u64::from(state.holders.term.0)))
+            .with_token(Some(state.number(state.holders.term)))
     }
 
     /// Returns whether a client has asked the holder in this term to finish early.
@@ -508,7 +520,7 @@ impl LeaseRecord {
             if !in_time || is_contested || !is_known || !is_as_new {
                 return None;
             }
-            let waiter = state.turn.as_mut()?.next_taker(&self.options)?;
+            let waiter = state.turn.as_mut()?.next_acceptor(&self.options)?;
             state.holders.term.0 += 1;
             let is_due_earlier = !state.is_watched() && state.bring_forward(check_by);
             let owner = mem::replace(&mut state.holders.owner, waiter.owner());
@@ -647,7 +659,7 @@ impl LeaseRecord {
         self.update_after(None, now, change)
     }
 
-    /// Changes the state. No other function ends the lease or extends its deadline.
+    /// Changes the state. After the grant, no other function ends the lease or extends its deadline.
     ///
     /// This function first checks whether the deadline has passed. The function also drops the
     /// parts of the state that an ended lease does not need. `error` may be the reason for the
@@ -663,7 +675,7 @@ impl LeaseRecord {
             (state.phase, state.renewal.in_progress, state.holders.term, state.holders.guards == 0);
         state.expire(now);
         let result = change(&mut state);
-        debug_assert!(state.is_possible(), "{:?}, {:?}", state.phase, state.in_store);
+        state.check();
         let after =
             (state.phase, state.renewal.in_progress, state.holders.term, state.holders.guards == 0);
         let at = state.standing();

@@ -123,7 +123,7 @@ impl OwnerTable {
 }
 
 impl Entering {
-    /// Makes `hold` the lease that the owner's later calls enter.
+    /// Makes `record` the lease that the owner's later calls enter.
     pub(crate) fn publish(mut self, record: &Arc<LeaseRecord>, term: Term) {
         if let Some(mut slot) = self.slot.take() {
             *slot = (Arc::downgrade(record), term);

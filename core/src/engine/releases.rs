@@ -59,7 +59,7 @@ pub(super) struct Queue {
     /// releases.
     left: BTreeMap<Place, QueuedRelease>,
     /// The state of the thread that sends releases when no task is running.
-    pub(super) start_fallback: FallbackThread,
+    pub(super) fallback: FallbackThread,
     next_id: u64,
     /// Whether the queue rejects further releases.
     finishing: bool,
@@ -87,6 +87,8 @@ struct QueuedRelease {
 /// runtime may never run again.
 struct ReleaseAttempt<'a> {
     releases: &'a ReleaseQueue,
+    /// Keeps the record alive when the entry is removed from the locked queue, because the
+    /// destructors of a record may lock other mutexes.
     record: Arc<LeaseRecord>,
     give_up: Instant,
     /// `None` after the attempt has ended.
@@ -261,7 +263,7 @@ impl ReleaseQueue {
         self.note_settled();
         let mut queue = lock(&self.queue);
         if queue.is_empty() {
-            queue.start_fallback.note_empty();
+            queue.fallback.note_empty();
         }
         let is_finished = queue.is_finished();
         drop(queue);
@@ -350,22 +352,22 @@ impl ReleaseAttempt<'_> {
         let ended = ended.map(|ended| ended.unwrap_or_else(|_panic| Err(panicked())));
         self.releases.events.heard(Operation::Release, ended.as_ref(), clock);
         match ended.unwrap_or_else(|| Err(Error::no_reply())) {
-            Ok(_) => self.settle(),
+            Ok(_) => self.settle(LeaseRecord::ended),
             Err(error) if error.is_retryable() => self.pause(&error),
             Err(error) => {
                 self.releases.report_failed(&self.record, &error, false);
-                self.settle();
+                self.settle(LeaseRecord::not_ended);
             }
         }
     }
 
-    /// Records that the release has completed.
-    fn settle(mut self) {
+    /// Removes the release from the queue and records its outcome.
+    fn settle(mut self, note: impl FnOnce(&LeaseRecord)) {
         let Some(place) = self.place.take() else { return };
         // The task on a different runtime may have continued or completed the release.
         let was_left = lock(&self.releases.queue).left.remove(&place).is_some();
         if was_left {
-            self.record.ended();
+            note(&self.record);
             self.releases.note_done();
         }
     }
@@ -384,6 +386,7 @@ impl ReleaseAttempt<'_> {
             self.releases.report_failed(&self.record, error, is_retried);
         }
         if given_up {
+            self.record.not_ended();
             self.releases.note_done();
         }
     }

@@ -55,14 +55,14 @@ impl Watchdog {
         &self.wake_list
     }
 
-    /// Starts watching `hold`.
+    /// Starts watching `record`.
     pub(crate) fn add(&self, record: &Arc<LeaseRecord>) {
         if lock(&self.schedule).add(record) {
             self.wake_list.wake();
         }
     }
 
-    /// Updates the schedule for `holds` after their due times have changed.
+    /// Updates the schedule for `records` after their due times have changed.
     pub(crate) fn file<'a>(&self, records: impl IntoIterator<Item = &'a Arc<LeaseRecord>>) {
         self.file_by(Schedule::file, records);
     }
@@ -84,7 +84,7 @@ impl Watchdog {
         }
     }
 
-    /// Stops watching `hold`, which must be over. Returns `false` if `hold` was already removed.
+    /// Stops watching `record`, which must be over. Returns `false` if `record` was already removed.
     pub(crate) fn remove(&self, record: &LeaseRecord) -> bool {
         lock(&self.schedule).remove(record)
     }
@@ -132,7 +132,7 @@ impl Watchdog {
     fn take_charge(&self) {
         let now = self.clock.now();
         let mut records = self.wake_list.drain();
-        records.extend(lock(&self.schedule).settled_at(now));
+        records.extend(lock(&self.schedule).old_enough(now));
         if records.is_empty() {
             return;
         }

@@ -91,7 +91,7 @@ impl LockGuard {
         Self { record, background, term, token, gone: false }
     }
 
-    /// Returns the guard's hold and the current term of the guard.
+    /// Returns the record of the guard's lease, and the guard's term of the guard.
     pub(crate) fn held(&self) -> (&Arc<LeaseRecord>, Term) {
         (&self.record, self.term)
     }

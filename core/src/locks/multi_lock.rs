@@ -108,8 +108,8 @@ impl MultiLock {
         let store = self.engine.backend().capabilities();
         let options = Arc::new(options.on(&store));
         options.validate(&store)?;
-        for (face, _ask) in self.parts.values_mut() {
-            *face = face.clone().sharing(Arc::clone(&options))?;
+        for (handle, _ask) in self.parts.values_mut() {
+            *handle = handle.clone().sharing(Arc::clone(&options))?;
         }
         Ok(Self { options, ..self })
     }
@@ -122,8 +122,8 @@ impl MultiLock {
     /// already has a part with this key. Returns [`ErrorKind::Unsupported`] if the store does not
     /// support one of the options.
     pub fn mutex(self, key: impl IntoKey) -> Result<Self, Error> {
-        let face = self.face(key.into_key()?, Kind::Mutex)?;
-        self.with(face, Mode::Exclusive)
+        let handle = self.handle(key.into_key()?, Kind::Mutex)?;
+        self.with(handle, Mode::Exclusive)
     }
 
     /// Adds a mutex for each key in `keys`.
@@ -143,8 +143,8 @@ impl MultiLock {
     /// already has a part with this key. Returns [`ErrorKind::Unsupported`] if the store does not
     /// support reader-writer locks or one of the options.
     pub fn read(self, key: impl IntoKey) -> Result<Self, Error> {
-        let face = self.face(key.into_key()?, Kind::RwLock)?;
-        self.with(face, Mode::READER)
+        let handle = self.handle(key.into_key()?, Kind::RwLock)?;
+        self.with(handle, Mode::READER)
     }
 
     /// Adds the write lock of the [reader-writer lock](crate::LockClient::rw_lock) named `key`.
@@ -153,8 +153,8 @@ impl MultiLock {
     ///
     /// Returns the same errors as [`read`](Self::read).
     pub fn write(self, key: impl IntoKey) -> Result<Self, Error> {
-        let face = self.face(key.into_key()?, Kind::RwLock)?;
-        self.with(face, Mode::WRITER)
+        let handle = self.handle(key.into_key()?, Kind::RwLock)?;
+        self.with(handle, Mode::WRITER)
     }
 
     /// Adds `permits` permits of the [semaphore](crate::LockClient::semaphore) named `key`, which
@@ -178,8 +178,8 @@ impl MultiLock {
     pub fn permits(self, key: impl IntoKey, permits: u32, limit: u32) -> Result<Self, Error> {
         let (engine, options) = (Arc::clone(&self.engine), Arc::clone(&self.options));
         let semaphore = Semaphore::new(engine, key.into_key()?, options, limit)?;
-        let (face, mode) = semaphore.into_part(permits)?;
-        self.with(face, mode)
+        let (handle, mode) = semaphore.into_part(permits)?;
+        self.with(handle, mode)
     }
 
     /// Returns the keys of the parts, in the order in which the parts are acquired.
@@ -356,7 +356,7 @@ impl MultiLock {
             return Ok(None);
         }
         let parts = self.parts.values();
-        let requests = parts.map(|(face, mode)| face.request(*mode, None, wait)).collect();
+        let requests = parts.map(|(handle, mode)| handle.request(*mode, None, wait)).collect();
         let together = |outcome| match outcome {
             Outcome::Granted(guards) => Ok(Some(Locked::Guard(MultiGuard::of(guards.into_vec())))),
             Outcome::Held(held) => Ok(Some(Locked::Held(held))),
@@ -368,16 +368,16 @@ impl MultiLock {
     /// Acquires the parts one by one. If a part is still held by another caller when the wait ends,
     /// returns its `Busy`.
     async fn take_parts(&self, taken: &mut MultiGuard, wait: Wait) -> Result<Option<Busy>, Error> {
-        for (face, mode) in self.parts.values() {
+        for (handle, mode) in self.parts.values() {
             // The wait may end between two parts.
             if !taken.guards().is_empty() && self.engine.now() >= wait.end() {
-                return Ok(Some(Busy::new(face.key(), None)));
+                return Ok(Some(Busy::new(handle.key(), None)));
             }
             let locked = tokio::select! {
                 biased;
                 // Polled first: during a shutdown, this branch returns `Closed`, which takes
                 // precedence over the loss of earlier parts.
-                locked = face.lock_within(*mode, wait) => locked?,
+                locked = handle.lock_within(*mode, wait) => locked?,
                 Some(lost) = taken.lost() => return Err(lost_error(&lost, Operation::Acquire)),
             };
             match locked {
@@ -391,19 +391,19 @@ impl MultiLock {
         }
     }
 
-    fn face(&self, key: LockKey, kind: Kind) -> Result<LockHandle, Error> {
+    fn handle(&self, key: LockKey, kind: Kind) -> Result<LockHandle, Error> {
         LockHandle::new(Arc::clone(&self.engine), key, Arc::clone(&self.options), kind)
     }
 
-    fn with(mut self, face: LockHandle, mode: Mode) -> Result<Self, Error> {
-        match self.parts.entry(face.key().clone()) {
+    fn with(mut self, handle: LockHandle, mode: Mode) -> Result<Self, Error> {
+        match self.parts.entry(handle.key().clone()) {
             Entry::Vacant(place) => {
-                place.insert((face, mode));
+                place.insert((handle, mode));
                 Ok(self)
             }
             Entry::Occupied(_) => {
                 let message = "the key is already part of this multi-lock; the second part would wait for the first";
-                Err(Error::new(ErrorKind::Invalid, message).with_key(face.key()))
+                Err(Error::new(ErrorKind::Invalid, message).with_key(handle.key()))
             }
         }
     }

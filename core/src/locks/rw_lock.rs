@@ -62,7 +62,7 @@ use crate::options::LockOptions;
 /// own entry in the store's queue.
 #[derive(Clone, Debug)]
 pub struct RwLock {
-    face: LockHandle,
+    handle: LockHandle,
     reentrant: bool,
 }
 
@@ -72,8 +72,8 @@ impl RwLock {
         key: LockKey,
         options: Arc<LockOptions>,
     ) -> Result<Self, Error> {
-        let face = LockHandle::new(engine, key, options, Kind::RwLock)?;
-        Ok(Self { face, reentrant: false })
+        let handle = LockHandle::new(engine, key, options, Kind::RwLock)?;
+        Ok(Self { handle, reentrant: false })
     }
 
     /// Returns this lock with different options.
@@ -86,7 +86,7 @@ impl RwLock {
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one
     /// of the options.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
-        Ok(Self { face: self.face.with_options(options)?, ..self })
+        Ok(Self { handle: self.handle.with_options(options)?, ..self })
     }
 
     /// Returns a reentrant handle to this lock, which its [owner](OwnerId) can lock again.
@@ -118,7 +118,7 @@ impl RwLock {
 
     /// Returns the key.
     pub fn key(&self) -> &LockKey {
-        self.face.key()
+        self.handle.key()
     }
 
     /// Waits until the caller can acquire the lock as a reader, then returns a guard.
@@ -138,7 +138,7 @@ impl RwLock {
     /// This method is cancel safe. If the future is dropped, the caller loses its position in the
     /// queue, and any lease that the store has already granted is released in the background.
     pub async fn read(&self) -> Result<LockGuard, Error> {
-        self.face.lock(Mode::READER, self.owner()).await
+        self.handle.lock(Mode::READER, self.owner()).await
     }
 
     /// Makes one attempt to acquire the lock as a reader. The method waits for the store's reply,
@@ -156,7 +156,7 @@ impl RwLock {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_read(&self) -> Result<LockGuard, TryLockError> {
-        self.face.try_lock(Mode::READER, self.owner()).await
+        self.handle.try_lock(Mode::READER, self.owner()).await
     }
 
     /// Waits up to `wait` to acquire the lock as a reader.
@@ -172,7 +172,7 @@ impl RwLock {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_read_for(&self, wait: Duration) -> Result<LockGuard, TryLockError> {
-        self.face.try_lock_for(Mode::READER, self.owner(), wait).await
+        self.handle.try_lock_for(Mode::READER, self.owner(), wait).await
     }
 
     /// Waits to acquire the lock as a reader, but gives up at `instant`, a time on the client's
@@ -189,7 +189,7 @@ impl RwLock {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_read_until(&self, instant: Instant) -> Result<LockGuard, TryLockError> {
-        self.face.try_lock_until(Mode::READER, self.owner(), instant).await
+        self.handle.try_lock_until(Mode::READER, self.owner(), instant).await
     }
 
     /// Waits until the caller can acquire the lock as the writer, then returns a guard.
@@ -208,7 +208,7 @@ impl RwLock {
     /// This method is cancel safe. If the future is dropped, the caller loses its position in the
     /// queue, and any lease that the store has already granted is released in the background.
     pub async fn write(&self) -> Result<WriteGuard, Error> {
-        self.face.lock(Mode::WRITER, self.owner()).await.map(WriteGuard)
+        self.handle.lock(Mode::WRITER, self.owner()).await.map(WriteGuard)
     }
 
     /// Makes one attempt to acquire the lock as the writer. The method waits for the store's reply,
@@ -226,7 +226,7 @@ impl RwLock {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_write(&self) -> Result<WriteGuard, TryLockError> {
-        self.face.try_lock(Mode::WRITER, self.owner()).await.map(WriteGuard)
+        self.handle.try_lock(Mode::WRITER, self.owner()).await.map(WriteGuard)
     }
 
     /// Waits up to `wait` to acquire the lock as the writer.
@@ -243,7 +243,7 @@ impl RwLock {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_write_for(&self, wait: Duration) -> Result<WriteGuard, TryLockError> {
-        self.face.try_lock_for(Mode::WRITER, self.owner(), wait).await.map(WriteGuard)
+        self.handle.try_lock_for(Mode::WRITER, self.owner(), wait).await.map(WriteGuard)
     }
 
     /// Waits to acquire the lock as the writer, but gives up at `instant`, a time on the client's
@@ -260,7 +260,7 @@ impl RwLock {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_write_until(&self, instant: Instant) -> Result<WriteGuard, TryLockError> {
-        self.face.try_lock_until(Mode::WRITER, self.owner(), instant).await.map(WriteGuard)
+        self.handle.try_lock_until(Mode::WRITER, self.owner(), instant).await.map(WriteGuard)
     }
 
     /// Runs `work` as a reader. If the lease is lost, `work` is dropped before it finishes.
@@ -400,7 +400,7 @@ impl RwLock {
     /// Returns [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store cannot report
     /// whether a key is held.
     pub async fn is_locked(&self) -> Result<bool, Error> {
-        self.face.is_locked().await
+        self.handle.is_locked().await
     }
 
     fn owner(&self) -> Option<OwnerId> {

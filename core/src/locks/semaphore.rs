@@ -57,7 +57,7 @@ use crate::options::LockOptions;
 /// semaphore is [fair](LockOptions::fair).
 #[derive(Clone, Debug)]
 pub struct Semaphore {
-    face: LockHandle,
+    handle: LockHandle,
     limit: u32,
 }
 
@@ -76,7 +76,7 @@ impl Semaphore {
                 format!("a semaphore must have 1 to {} permits, not {limit}", Self::MAX_LIMIT);
             return Err(Error::new(ErrorKind::Invalid, message).with_key(&key));
         }
-        Ok(Self { face: LockHandle::new(engine, key, options, Kind::Semaphore)?, limit })
+        Ok(Self { handle: LockHandle::new(engine, key, options, Kind::Semaphore)?, limit })
     }
 
     /// Returns this semaphore with different options.
@@ -89,12 +89,12 @@ impl Semaphore {
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one
     /// of the options.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
-        Ok(Self { face: self.face.with_options(options)?, ..self })
+        Ok(Self { handle: self.handle.with_options(options)?, ..self })
     }
 
     /// Returns the key.
     pub fn key(&self) -> &LockKey {
-        self.face.key()
+        self.handle.key()
     }
 
     /// Returns the total number of permits.
@@ -118,7 +118,7 @@ impl Semaphore {
     /// This method is cancel safe. If the future is dropped, the caller loses its position in the
     /// queue, and any lease that the store has already granted is released in the background.
     pub async fn acquire(&self, permits: u32) -> Result<LockGuard, Error> {
-        self.face.lock(self.units(permits)?, None).await
+        self.handle.lock(self.units(permits)?, None).await
     }
 
     /// Makes one attempt to acquire `permits` permits. The method waits for the store's reply, but
@@ -136,7 +136,7 @@ impl Semaphore {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_acquire(&self, permits: u32) -> Result<LockGuard, TryLockError> {
-        self.face.try_lock(self.units(permits)?, None).await
+        self.handle.try_lock(self.units(permits)?, None).await
     }
 
     /// Waits up to `wait` to acquire `permits` permits.
@@ -156,7 +156,7 @@ impl Semaphore {
         permits: u32,
         wait: Duration,
     ) -> Result<LockGuard, TryLockError> {
-        self.face.try_lock_for(self.units(permits)?, None, wait).await
+        self.handle.try_lock_for(self.units(permits)?, None, wait).await
     }
 
     /// Waits to acquire `permits` permits, but gives up at `instant`, a time on the client's clock
@@ -177,7 +177,7 @@ impl Semaphore {
         permits: u32,
         instant: Instant,
     ) -> Result<LockGuard, TryLockError> {
-        self.face.try_lock_until(self.units(permits)?, None, instant).await
+        self.handle.try_lock_until(self.units(permits)?, None, instant).await
     }
 
     /// Acquires `permits` permits, runs `work`, and then releases the permits. If the lease is
@@ -268,7 +268,7 @@ impl Semaphore {
     ///
     /// This method is cancel safe, because it only reads.
     pub async fn available(&self) -> Result<u32, Error> {
-        let used = self.face.inspect().await?.units();
+        let used = self.handle.inspect().await?.units();
         Ok(self.limit.saturating_sub(u32::try_from(used).unwrap_or(u32::MAX)))
     }
 
@@ -276,7 +276,7 @@ impl Semaphore {
     /// requests for different keys.
     pub(crate) fn into_part(self, permits: u32) -> Result<(LockHandle, Mode), Error> {
         let mode = self.units(permits)?;
-        Ok((self.face, mode))
+        Ok((self.handle, mode))
     }
 
     fn units(&self, permits: u32) -> Result<Mode, Error> {

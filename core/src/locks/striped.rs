@@ -66,7 +66,7 @@ use crate::options::LockOptions;
 /// segments than the number of holders that you want at the same time.
 #[derive(Clone)]
 pub struct Striped {
-    face: LockHandle,
+    handle: LockHandle,
     segments: Arc<[LockKey]>,
 }
 
@@ -87,7 +87,7 @@ impl Striped {
             return Err(Error::new(ErrorKind::Invalid, message).with_key(&key));
         }
         let segments = (0..segments).map(|index| key.segment(index)).collect::<Result<_, _>>()?;
-        Ok(Self { face: LockHandle::new(engine, key, options, Kind::Mutex)?, segments })
+        Ok(Self { handle: LockHandle::new(engine, key, options, Kind::Mutex)?, segments })
     }
 
     /// Returns this lock with different options.
@@ -100,13 +100,13 @@ impl Striped {
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) if the store does not support one
     /// of the options.
     pub fn with_options(self, options: LockOptions) -> Result<Self, Error> {
-        Ok(Self { face: self.face.with_options(options)?, ..self })
+        Ok(Self { handle: self.handle.with_options(options)?, ..self })
     }
 
     /// Returns the key from which the segment keys are derived. No caller ever locks the striped
     /// lock's own key.
     pub fn key(&self) -> &LockKey {
-        self.face.key()
+        self.handle.key()
     }
 
     /// Returns the segment keys. Element `i` of the slice is the key of the segment with index `i`.
@@ -133,9 +133,9 @@ impl Striped {
     /// This method is cancel safe. If the future is dropped, the caller loses its position in the
     /// queue, and any leases that the store has already granted are released in the background.
     pub async fn lock(&self) -> Result<StripedGuard, Error> {
-        let engine = self.face.engine();
+        let engine = self.handle.engine();
         let asked_at = engine.now();
-        let wait = Wait::lasting(self.face.options().wait, asked_at);
+        let wait = Wait::lasting(self.handle.options().wait, asked_at);
         self.take(wait).await?.in_time(engine, asked_at)
     }
 
@@ -154,7 +154,7 @@ impl Striped {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_lock(&self) -> Result<StripedGuard, TryLockError> {
-        self.take(Wait::once(self.face.engine().now())).await?.or_busy()
+        self.take(Wait::once(self.handle.engine().now())).await?.or_busy()
     }
 
     /// Waits up to `wait` to acquire a segment.
@@ -170,7 +170,7 @@ impl Striped {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_lock_for(&self, wait: Duration) -> Result<StripedGuard, TryLockError> {
-        let wait = Wait::lasting(Some(wait), self.face.engine().now());
+        let wait = Wait::lasting(Some(wait), self.handle.engine().now());
         self.take(wait).await?.or_busy()
     }
 
@@ -188,7 +188,7 @@ impl Striped {
     /// This method is cancel safe. If the future is dropped, any lease that the store has already
     /// granted is released in the background.
     pub async fn try_lock_until(&self, instant: Instant) -> Result<StripedGuard, TryLockError> {
-        self.try_lock_for(instant.since(self.face.engine().now())).await
+        self.try_lock_for(instant.since(self.handle.engine().now())).await
     }
 
     /// Acquires a segment, runs `work`, and then releases the segment. If the lease is lost, `work`
@@ -253,7 +253,7 @@ impl Striped {
         let count = u32::try_from(self.segments.len()).expect("there are at most MAX_SEGMENTS");
         let start = fastrand::u32(..count);
         let order = (start..count).chain(0..start);
-        let engine = self.face.engine();
+        let engine = self.handle.engine();
 
         // Try the segments one by one, because concurrent requests could acquire several segments.
         let mut refusals = Refusals::default();
@@ -294,7 +294,7 @@ impl Striped {
         refusals: &mut Refusals,
     ) -> Option<StripedGuard> {
         for segment in order {
-            let once = Wait::once(self.face.engine().now());
+            let once = Wait::once(self.handle.engine().now());
             match self.request(segment, once).await {
                 Ok(Locked::Guard(guard)) => return Some(guard),
                 Ok(Locked::Held(busy)) => refusals.refuse(busy),
@@ -315,9 +315,9 @@ impl Striped {
         wait: Wait,
         refusals: &mut Refusals,
     ) -> Result<Locked<StripedGuard>, Error> {
-        let clock = self.face.engine().clock();
+        let clock = self.handle.engine().clock();
         let mut line = pin!(self.request(segment, wait));
-        let mut retries = RetryState::new(&self.face.options().retry, wait.asked_at());
+        let mut retries = RetryState::new(&self.handle.options().retry, wait.asked_at());
         loop {
             let left = refusals.soonest.as_ref().and_then(Busy::remaining);
             let next_attempt = retries
@@ -352,8 +352,8 @@ impl Striped {
     }
 
     async fn request(&self, segment: u32, wait: Wait) -> Result<Locked<StripedGuard>, Error> {
-        let face = self.face.at(&self.segments[segment as usize]);
-        Ok(match face.lock_within(Mode::Exclusive, wait).await? {
+        let handle = self.handle.at(&self.segments[segment as usize]);
+        Ok(match handle.lock_within(Mode::Exclusive, wait).await? {
             Locked::Guard(guard) => Locked::Guard(StripedGuard { guard, segment }),
             Locked::Held(busy) => Locked::Held(busy),
         })

@@ -31,6 +31,8 @@ pub(crate) struct Call<'a> {
     clock: &'a dyn Clock,
     requests: &'a [LockRequest<'a>],
     waits: AtomicBool,
+    /// Whether the call waits in the local queue, which ends its own waits during a shutdown.
+    is_in_local_queue: AtomicBool,
     ended: AtomicBool,
     /// The store's latest refusal.
     held: Mutex<Option<Busy>>,
@@ -44,11 +46,13 @@ impl<'a> Call<'a> {
         clock: &'a dyn Clock,
         requests: &'a [LockRequest<'a>],
     ) -> Self {
-        let (waits, ended) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { events, queue, clock, requests, waits, ended, held: Mutex::new(None) }
+        let [waits, is_in_local_queue, ended] = [false; 3].map(AtomicBool::new);
+        let held = Mutex::new(None);
+        Self { events, queue, clock, requests, waits, is_in_local_queue, ended, held }
     }
 
-    /// Runs the call in its own span until the client is `closing`, and reports a long wait.
+    /// Runs `call` in its own span, and reports a long wait. If `closing` completes while `call` is
+    /// waiting outside the local queue, returns [`ErrorKind::Closed`](crate::ErrorKind::Closed).
     pub(crate) async fn run<T>(
         &self,
         mut call: Pin<&mut impl Future<Output = Result<T, Error>>>,
@@ -65,7 +69,9 @@ impl<'a> Call<'a> {
             if polled.is_ready() {
                 return polled;
             }
-            if closing.as_mut().poll(cx).is_ready() {
+            // The local queue is fast, and polling `closing` would lock a mutex of the client.
+            let may_close = !self.is_in_local_queue.load(Ordering::Relaxed);
+            if may_close && closing.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Err(Error::closed()));
             }
             if told || !self.has_waited() || long == Instant::FAR_FUTURE {
@@ -92,6 +98,14 @@ impl<'a> Call<'a> {
             polled
         })
         .await
+    }
+
+    /// Runs the stage in which the call waits in the local queue.
+    pub(crate) async fn in_local_queue<T>(&self, stage: Pin<&mut impl Future<Output = T>>) -> T {
+        self.is_in_local_queue.store(true, Ordering::Relaxed);
+        let output = self.queueing(stage).await;
+        self.is_in_local_queue.store(false, Ordering::Relaxed);
+        output
     }
 
     /// Reports that the call is now waiting for a holder, or for a store that does not respond.

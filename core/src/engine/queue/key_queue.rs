@@ -282,7 +282,7 @@ impl<H, N> KeyQueue<H, N> {
     /// A caller that arrived after the grant does not get a token from that grant. If the process
     /// was copied in the meantime, for example by a snapshot of its machine, both copies have the
     /// same spare tokens, and neither copy can detect the other copy.
-    pub(super) fn next_taker(&mut self, options: &Arc<LockOptions>) -> Option<Waiter<N>> {
+    pub(super) fn next_acceptor(&mut self, options: &Arc<LockOptions>) -> Option<Waiter<N>> {
         let (ticket, next) = self.waiters.front()?;
         if *ticket >= self.granted_with || !next.takes_over(options) {
             return None;

@@ -144,8 +144,8 @@ impl<H: HeldLease> Turn<H> {
     /// `options`.
     ///
     /// A caller that does not accept the lease is never overtaken.
-    pub(crate) fn next_taker(&mut self, options: &Arc<LockOptions>) -> Option<Waiter<Next<H>>> {
-        lock(self.queue.as_ref()?).next_taker(options)
+    pub(crate) fn next_acceptor(&mut self, options: &Arc<LockOptions>) -> Option<Waiter<Next<H>>> {
+        lock(self.queue.as_ref()?).next_acceptor(options)
     }
 }
 

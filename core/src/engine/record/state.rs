@@ -143,18 +143,21 @@ pub(super) enum Phase {
     Released,
 }
 
-/// What the store may have of a lease.
+/// Whether the store may have a lease, and what ends the lease.
 ///
 /// [`State::is_possible`] lists which values are possible in each [`Phase`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum InStore {
-    Nothing,
-    /// The lease or a queue entry, because a request was sent whose caller still waits for a grant.
+    /// No grant has arrived. After a request, the store may have the lease or a queue entry, and a
+    /// [`PendingRelease`](crate::engine::releases::PendingRelease) is responsible for both.
     Requested,
-    /// The lease, which was granted and not released yet.
+    /// The lease was granted, and no release is pending. After a loss, the store may have ended the
+    /// lease.
     Granted,
-    /// The lease or a queue entry, whose release is pending.
+    /// A release is pending.
     Ending,
+    /// The store has ended the lease, or no further release is sent.
+    Nothing,
 }
 
 impl<T> State<T> {
@@ -168,7 +171,7 @@ impl<T> State<T> {
     ) -> Self {
         Self {
             phase: Phase::Requested,
-            in_store: InStore::Nothing,
+            in_store: InStore::Requested,
             granted: Granted { token: 0, sent_at: Instant::ZERO, locked_until: Instant::ZERO },
             validity: Validity {
                 deadline: Instant::ZERO,
@@ -206,16 +209,21 @@ impl<T> State<T> {
     }
 
     /// Returns whether the guards may see `phase` while the store may have `in_store`.
-    pub(super) fn is_possible(&self) -> bool {
+    fn is_possible(&self) -> bool {
         use InStore::{Ending, Granted, Nothing, Requested};
 
         match self.phase {
-            Phase::Requested => matches!(self.in_store, Nothing | Requested | Ending),
+            Phase::Requested => matches!(self.in_store, Requested | Ending | Nothing),
             Phase::Held | Phase::Unconfirmed => self.in_store == Granted,
             // Guards of a lost lease can exist before, during and after the release.
             Phase::Lost(_) => matches!(self.in_store, Granted | Ending | Nothing),
             Phase::Released => matches!(self.in_store, Ending | Nothing),
         }
+    }
+
+    /// Checks in debug builds that this state is possible.
+    pub(super) fn check(&self) {
+        debug_assert!(self.is_possible(), "{:?}, {:?}", self.phase, self.in_store);
     }
 
     /// Returns the number of the token that the holder in this term has.

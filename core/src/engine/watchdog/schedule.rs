@@ -61,7 +61,7 @@ impl Schedule {
         self.next_settled < self.wakes_at
     }
 
-    /// Adds `hold` to the schedule by its current state, unless it is over. Returns `true` if a
+    /// Adds `record` to the schedule by its current state, unless it is over. Returns `true` if a
     /// task must be woken for the lease. A new lease stays in the list of new leases.
     pub(super) fn file(&mut self, record: &Arc<LeaseRecord>, now: Instant) -> bool {
         if !matches!(record.place(), Some(Place::Fresh(_))) {
@@ -93,7 +93,7 @@ impl Schedule {
         at < self.wakes_at
     }
 
-    /// Removes `hold`. Returns `false` if `hold` was already removed.
+    /// Removes `record`. Returns `false` if `record` was already removed.
     pub(super) fn remove(&mut self, record: &LeaseRecord) -> bool {
         match record.file(None) {
             None => return false,
@@ -112,7 +112,7 @@ impl Schedule {
 
     /// Returns the new leases that are old enough. The leases stay in the list until they are added
     /// to the schedule, so that a shutdown does not miss them.
-    pub(super) fn settled_at(&mut self, now: Instant) -> Vec<Arc<LeaseRecord>> {
+    pub(super) fn old_enough(&mut self, now: Instant) -> Vec<Arc<LeaseRecord>> {
         if now < self.next_settled {
             return Vec::new();
         }

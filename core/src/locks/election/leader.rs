@@ -35,9 +35,9 @@ pub struct Leader {
 
 impl Leader {
     /// Asks the store for the current leader.
-    pub(super) async fn of(face: &LockHandle) -> Result<Option<Self>, Error> {
-        let seen = face.inspect().await.and_then(|inspection| Self::among(&inspection));
-        seen.map_err(|error| error.with_operation(Operation::Inspect).with_key(face.key()))
+    pub(super) async fn of(handle: &LockHandle) -> Result<Option<Self>, Error> {
+        let seen = handle.inspect().await.and_then(|inspection| Self::among(&inspection));
+        seen.map_err(|error| error.with_operation(Operation::Inspect).with_key(handle.key()))
     }
 
     fn among(inspection: &Inspection) -> Result<Option<Self>, Error> {

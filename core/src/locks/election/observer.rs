@@ -53,7 +53,7 @@ const LOOK_LIMIT: Duration = Duration::from_secs(5);
 /// ```
 #[derive(Debug)]
 pub struct Observer {
-    face: LockHandle,
+    handle: LockHandle,
     watch: KeyWatch,
     /// The state that [`next`](Self::next) returned last, if any.
     told: Option<Option<Leader>>,
@@ -68,13 +68,13 @@ pub struct Observer {
 }
 
 impl Observer {
-    pub(super) fn new(face: LockHandle) -> Self {
-        let engine = face.engine();
+    pub(super) fn new(handle: LockHandle) -> Self {
+        let engine = handle.engine();
         // Subscribe before the first request, so that no change between the request and the wait is
         // missed.
-        let (watch, now) = (engine.backend().watch(Subject::Key(face.key())), engine.now());
+        let (watch, now) = (engine.backend().watch(Subject::Key(handle.key())), engine.now());
         Self {
-            face,
+            handle,
             watch,
             told: None,
             next_attempt: now,
@@ -105,12 +105,12 @@ impl Observer {
     /// This method is cancel safe. If a call is dropped before it returns a change, the next call
     /// returns the change.
     pub async fn next(&mut self) -> Result<Option<Leader>, Error> {
-        let engine = Arc::clone(self.face.engine());
+        let engine = Arc::clone(self.handle.engine());
         let told = engine.while_open(pin!(self.changed())).await;
         told.map_err(|error| {
             error
                 .with_operation(Operation::Inspect)
-                .with_key(self.face.key())
+                .with_key(self.handle.key())
                 .with_backend(engine.backend().capabilities().name())
         })
     }
@@ -171,7 +171,7 @@ impl Observer {
     /// Waits until a request is due, or until a notification arrives. A notification is recorded in
     /// `look_at`, so the notification is not lost if this future is dropped.
     async fn wait_to_look(&mut self) {
-        let clock = self.face.engine().clock();
+        let clock = self.handle.engine().clock();
         while clock.now() < self.next_attempt {
             let news = clock::until(clock, self.next_attempt, self.watch.changed()).await;
             if news.is_some() {
@@ -183,9 +183,9 @@ impl Observer {
     /// Sends one request. If this future is dropped before the reply arrives, a new request is
     /// still due.
     async fn look(&mut self) -> Result<Option<Leader>, Error> {
-        let clock = self.face.engine().clock();
+        let clock = self.handle.engine().clock();
         let sent_at = clock.now();
-        let reply = clock::until(clock, sent_at + LOOK_LIMIT, Leader::of(&self.face)).await;
+        let reply = clock::until(clock, sent_at + LOOK_LIMIT, Leader::of(&self.handle)).await;
         let now = clock.now();
         self.spaced = sent_at + ATTEMPT_SPACING;
         let seen =
@@ -216,8 +216,8 @@ impl Observer {
     }
 
     fn is_silent_for_long(&self) -> bool {
-        let engine = self.face.engine();
+        let engine = self.handle.engine();
         self.silent_since
-            .is_some_and(|since| engine.now() >= since + self.face.options().outage_wait)
+            .is_some_and(|since| engine.now() >= since + self.handle.options().outage_wait)
     }
 }
