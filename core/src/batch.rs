@@ -13,8 +13,8 @@
 //! [Urgent](SendBatch::is_urgent) requests, such as renewals, never wait behind queued requests
 //! that are not urgent. The number of queued requests is limited.
 //!
-//! A store that is used by function calls, such as an embedded database, has a [`Worker`]: a thread that
-//! commits the requests of many callers in one transaction.
+//! A store that is used by function calls, such as an embedded database, has a [`Worker`]: a thread
+//! that commits the requests of many callers in one transaction.
 //!
 //! Backends for stores without a single ordered connection use [`InOrder`], so that a release does
 //! not overtake an acquisition of the same lease.

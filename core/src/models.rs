@@ -8,8 +8,8 @@
 //!
 //! Memory is sequentially consistent in a model, so the models cannot find a memory ordering that
 //! is too weak. `loom` can find weak memory orderings, but it treats `SeqCst` as weaker than it is
-//! and would report the correct handshake of [`releases`] as an error. Each operation of a tokio type
-//! (`Notify`, `oneshot`) is a single step for `shuttle`.
+//! and would report the correct handshake of [`releases`] as an error. Each operation of a tokio
+//! type (`Notify`, `oneshot`) is a single step for `shuttle`.
 
 mod batcher;
 mod hand_over;

@@ -21,9 +21,9 @@ use crate::sync::{Handle, Mutex, Notify, lock, timeout};
 /// lease expires. With this type, an acquisition that was sent runs to its end even if its caller
 /// has left, and a release waits until then.
 ///
-/// If the runtime of the task is shut down, or if the acquisition panics, a release no longer waits,
-/// although the request may still arrive. Close the connection of a dropped request, so that the store
-/// cannot apply it later.
+/// If the runtime of the task is shut down, or if the acquisition panics, a release no longer
+/// waits, although the request may still arrive. Close the connection of a dropped request, so that
+/// the store cannot apply it later.
 ///
 /// `L` is the name of a lease, such as a [`LeaseId`](crate::backend::LeaseId).
 ///
@@ -85,9 +85,9 @@ impl<L: Clone + Eq + Hash + Send + 'static> InOrder<L> {
         lock(&self.0.running).is_empty()
     }
 
-    /// Registers an acquisition of `leases`, which runs until the returned value is dropped. The caller
-    /// must be a task that nobody cancels, such as a [`Lane`](super::Lane), and must register the
-    /// acquisition before it checks whether [callers still wait](super::Batch::open).
+    /// Registers an acquisition of `leases`, which runs until the returned value is dropped. The
+    /// caller must be a task that nobody cancels, such as a [`Lane`](super::Lane), and must
+    /// register the acquisition before it checks whether [callers still wait](super::Batch::open).
     pub fn begin(&self, leases: impl IntoIterator<Item = L>) -> Running<L> {
         Running::begin(&self.0, leases.into_iter().collect())
     }

@@ -141,8 +141,8 @@ impl<S: SendBatch> Shared<S> {
     }
 
     /// Returns an additional lane, and the runtime on which to [`start`] it after `state` was
-    /// unlocked, if an additional lane is allowed. A new lane replaces the existing lanes if no lane
-    /// has made progress for the time limit, or if the route has changed.
+    /// unlocked, if an additional lane is allowed. A new lane replaces the existing lanes if no
+    /// lane has made progress for the time limit, or if the route has changed.
     pub(super) fn new_lane(
         self: &Arc<Self>,
         state: &mut State<S>,

@@ -9,8 +9,8 @@ use crate::observe::QueueMetrics;
 
 /// Records the metrics of one batcher.
 ///
-/// A recorder is foreign code, so the mutex of the batcher must not be locked during a call to these
-/// methods, or while a [`Queued`] is dropped.
+/// A recorder is foreign code, so the mutex of the batcher must not be locked during a call to
+/// these methods, or while a [`Queued`] is dropped.
 pub(super) struct Meter {
     #[cfg(feature = "metrics")]
     store: &'static str,

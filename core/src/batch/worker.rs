@@ -15,8 +15,8 @@ use tokio::time::timeout;
 use crate::contract::backend::unpoisoned;
 use crate::contract::error::{Error, ErrorKind};
 
-/// The maximum number of requests in one transaction. Most of the time of a small transaction is the
-/// commit.
+/// The maximum number of requests in one transaction. Most of the time of a small transaction is
+/// the commit.
 const TOGETHER: usize = 64;
 
 /// How long the thread sleeps if the store has nothing to do.
@@ -32,9 +32,9 @@ pub trait Transactional: Send + 'static {
     /// Why a step fails.
     type Stop;
 
-    /// Runs `steps` in one transaction, and commits the transaction if they succeed. Otherwise, nothing
-    /// may be changed. This method may run `steps` again in a new transaction, for example after a
-    /// conflict, until the time `until`.
+    /// Runs `steps` in one transaction, and commits the transaction if they succeed. Otherwise,
+    /// nothing may be changed. This method may run `steps` again in a new transaction, for example
+    /// after a conflict, until the time `until`.
     ///
     /// # Errors
     ///
@@ -47,8 +47,8 @@ pub trait Transactional: Send + 'static {
         steps: &mut dyn FnMut(&mut Self::Transaction<'_>) -> Result<(), Self::Stop>,
     ) -> Result<(), Error>;
 
-    /// Returns when the thread calls [`act`](Self::act) next, or `None` if it need not. `act` must move
-    /// this time, because it precedes all requests.
+    /// Returns when the thread calls [`act`](Self::act) next, or `None` if it need not. `act` must
+    /// move this time, because it precedes all requests.
     fn due(&self) -> Option<Instant> {
         None
     }
@@ -56,8 +56,8 @@ pub trait Transactional: Send + 'static {
     /// Does the work that is [due](Self::due), such as a poll.
     fn act(&mut self) {}
 
-    /// Is called after each step of the thread and after each [wake-up](Waker), for example to purge
-    /// old rows.
+    /// Is called after each step of the thread and after each [wake-up](Waker), for example to
+    /// purge old rows.
     fn tidy(&mut self) {}
 
     /// Closes the store after the last request. No call follows.
@@ -69,12 +69,13 @@ pub trait Transactional: Send + 'static {
 ///
 /// The requests run in the order in which they were made, except that urgent requests precede all
 /// others. A request whose caller leaves before its transaction has started is not applied. If a
-/// transaction of several requests fails, the requests run one by one, so that a failure affects only
-/// its caller. If the outcome is unknown, no request runs again, and all callers get the error.
+/// transaction of several requests fails, the requests run one by one, so that a failure affects
+/// only its caller. If the outcome is unknown, no request runs again, and all callers get the
+/// error.
 ///
-/// The thread ends when the worker is dropped, and closes the store some time later. To open the store
-/// again, await [`close`](Self::close) first. If a step panics, the thread ends, and later requests
-/// get [`ErrorKind::Unavailable`]. In a forked process, requests get errors.
+/// The thread ends when the worker is dropped, and closes the store some time later. To open the
+/// store again, await [`close`](Self::close) first. If a step panics, the thread ends, and later
+/// requests get [`ErrorKind::Unavailable`]. In a forked process, requests get errors.
 ///
 /// # Example
 ///
@@ -163,8 +164,8 @@ struct Job<S: Transactional> {
 }
 
 enum Work<S: Transactional> {
-    /// The steps of a transaction, which other steps may precede and follow. They may run several times,
-    /// but their changes are committed at most once.
+    /// The steps of a transaction, which other steps may precede and follow. They may run several
+    /// times, but their changes are committed at most once.
     Write(Box<Steps<S>>),
     Other(Box<Task<S>>),
 }
@@ -211,15 +212,15 @@ impl<S: Transactional> Worker<S> {
 
     /// Runs `steps` in a transaction on the thread, and returns their result after the commit.
     ///
-    /// If the steps fail, the transaction is rolled back, and the requests of other callers run again.
-    /// An error that concerns one caller, such as [`ErrorKind::WrongType`], is therefore better returned
-    /// as a value.
+    /// If the steps fail, the transaction is rolled back, and the requests of other callers run
+    /// again. An error that concerns one caller, such as [`ErrorKind::WrongType`], is therefore
+    /// better returned as a value.
     ///
     /// # Errors
     ///
-    /// Returns the error of the transaction, [`ErrorKind::Unavailable`] if the store was busy for too
-    /// long, [`ErrorKind::Closed`] after [`close`](Self::close), and [`ErrorKind::Indeterminate`] if the
-    /// outcome is unknown.
+    /// Returns the error of the transaction, [`ErrorKind::Unavailable`] if the store was busy for
+    /// too long, [`ErrorKind::Closed`] after [`close`](Self::close), and
+    /// [`ErrorKind::Indeterminate`] if the outcome is unknown.
     ///
     /// # Cancel safety
     ///
@@ -231,9 +232,9 @@ impl<S: Transactional> Worker<S> {
         self.run(false, steps).await
     }
 
-    /// Runs `steps` as [`write`](Self::write) does, but before all requests that are not urgent. Renewals
-    /// are urgent, because a late renewal may lose its lease. A release must not be urgent, because it
-    /// would precede an acquisition of the same lease.
+    /// Runs `steps` as [`write`](Self::write) does, but before all requests that are not urgent.
+    /// Renewals are urgent, because a late renewal may lose its lease. A release must not be
+    /// urgent, because it would precede an acquisition of the same lease.
     ///
     /// # Errors
     ///
@@ -264,13 +265,13 @@ impl<S: Transactional> Worker<S> {
         Ok(taken(&reply))
     }
 
-    /// Runs `work`, which must not change the store's data, on the thread. The work must be done by the
-    /// time in its second argument.
+    /// Runs `work`, which must not change the store's data, on the thread. The work must be done by
+    /// the time in its second argument.
     ///
     /// # Errors
     ///
-    /// Returns the error of `work`, [`ErrorKind::Unavailable`] if the store did not respond in time, and
-    /// [`ErrorKind::Closed`] after [`close`](Self::close).
+    /// Returns the error of `work`, [`ErrorKind::Unavailable`] if the store did not respond in
+    /// time, and [`ErrorKind::Closed`] after [`close`](Self::close).
     ///
     /// # Cancel safety
     ///
@@ -296,8 +297,8 @@ impl<S: Transactional> Worker<S> {
     }
 
     /// Returns the store if no request waits or runs, and if the last transactions had one request
-    /// each. The caller may then change the store on its own thread, which takes a third of the time if
-    /// the commit does not wait for the disk.
+    /// each. The caller may then change the store on its own thread, which takes a third of the
+    /// time if the commit does not wait for the disk.
     pub fn if_idle(&self) -> Option<MutexGuard<'_, S>> {
         // In a forked process, a thread that exists only in the parent may have locked the mutexes.
         if self.process != process::id() || !self.waker.0.is_idle() {
@@ -327,8 +328,8 @@ impl<S: Transactional> Worker<S> {
                 "the process was forked after it opened the store; open the store again in the forked process",
             ));
         }
-        // The remaining quarter of the time limit is enough to report the outcome of a transaction that
-        // has started.
+        // The remaining quarter of the time limit is enough to report the outcome of a transaction
+        // that has started.
         let until = Instant::now() + self.timeout * 3 / 4;
         let (done, reply) = oneshot::channel();
         let is_begun = Arc::<AtomicBool>::default();
@@ -379,8 +380,8 @@ impl<S: Transactional> Drop for Worker<S> {
 }
 
 impl<S: Transactional> Waker<S> {
-    /// Makes the thread read [`Transactional::due`] again, and call [`Transactional::tidy`], unless it
-    /// wakes up by `at` without that.
+    /// Makes the thread read [`Transactional::due`] again, and call [`Transactional::tidy`], unless
+    /// it wakes up by `at` without that.
     pub fn wake_by(&self, at: Instant) {
         let mut jobs = unpoisoned(&self.0.jobs);
         match jobs.sleeps_until {
@@ -425,11 +426,11 @@ impl<S: Transactional> Queue<S> {
 
     /// Returns whether requests may run on their callers' threads.
     ///
-    /// The thread must sleep, and no job may be queued. A request must not overtake a job, because the
-    /// job may acquire the lease that the request releases. A thread that is awake might not get the
-    /// store from callers that use the store one after the other. If several requests usually run in
-    /// one transaction, all requests wait for the thread, because one transaction per request would
-    /// take longer.
+    /// The thread must sleep, and no job may be queued. A request must not overtake a job, because
+    /// the job may acquire the lease that the request releases. A thread that is awake might not
+    /// get the store from callers that use the store one after the other. If several requests
+    /// usually run in one transaction, all requests wait for the thread, because one transaction
+    /// per request would take longer.
     fn is_idle(&self) -> bool {
         let jobs = unpoisoned(&self.jobs);
         let sleeps = jobs.sleeps_until.is_some();
@@ -524,8 +525,8 @@ impl<S: Transactional> Drop for End<'_, S> {
     }
 }
 
-/// Runs one job of any kind, or several transactions together. If the transactions fail, they run again
-/// one by one, so that a failure affects only its caller. There are two exceptions:
+/// Runs one job of any kind, or several transactions together. If the transactions fail, they run
+/// again one by one, so that a failure affects only its caller. There are two exceptions:
 ///
 /// - If the outcome is unknown, the transactions may have been applied and do not run again. All callers
 ///   get the error.

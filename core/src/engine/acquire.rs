@@ -7,8 +7,8 @@
 //! and the pauses increase with each error.
 //!
 //! All attempts of a call use the same lease IDs. If the reply to an attempt is lost, a later
-//! attempt is granted the same lease. If the call ends before a grant arrives, the queue of releases ends
-//! every lease that the store may have granted.
+//! attempt is granted the same lease. If the call ends before a grant arrives, the queue of
+//! releases ends every lease that the store may have granted.
 
 use std::time::Duration;
 
@@ -78,8 +78,8 @@ pub(crate) enum AcquireOutcome {
 ///
 /// # Cancel safety
 ///
-/// This function is cancel safe. If the future is dropped, the queue of releases ends all leases that the
-/// store may have granted.
+/// This function is cancel safe. If the future is dropped, the queue of releases ends all leases
+/// that the store may have granted.
 #[inline]
 pub(crate) fn acquire<'a>(
     background: &'a Background,

@@ -33,8 +33,8 @@ impl Engine {
         self.stop_admitting()?;
         let drained = clock::until(background.clock(), give_up, async {
             loop {
-                // Acquisitions in progress also count as pending releases. After this wait, no more leases
-                // can be granted.
+                // Acquisitions in progress also count as pending releases. After this wait, no more
+                // leases can be granted.
                 background.releases().wait_settled().await;
                 let held = self.held();
                 // Another thread may have acquired and dropped a lock since the wait.

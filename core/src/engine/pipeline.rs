@@ -258,8 +258,8 @@ impl Engine {
     /// Publishes the lease, so that its owner can lock the key again.
     ///
     /// A shutdown that has just started may have collected the leases before this lease was filed.
-    /// In this case, the guards are dropped here, before `stages` disarms their pending releases, so
-    /// that the shutdown waits for the releases.
+    /// In this case, the guards are dropped here, before `stages` disarms their pending releases,
+    /// so that the shutdown waits for the releases.
     fn entered(
         &self,
         entering: Option<Entering>,

@@ -2,9 +2,9 @@
 //!
 //! Callers that request the same key are queued here, first come, first served. One caller at a
 //! time has the *turn*: it sends requests to the store for all queued callers, and reports the
-//! replies to the [`KeyQueue`]. All queued callers share the information that the key is held or that
-//! the store is down. A holder can hand off its lease, and the right to send requests, to the next
-//! caller.
+//! replies to the [`KeyQueue`]. All queued callers share the information that the key is held or
+//! that the store is down. A holder can hand off its lease, and the right to send requests, to the
+//! next caller.
 
 mod key_queue;
 mod key_queues;
@@ -42,7 +42,7 @@ pub(crate) struct LocalQueue<H: HeldLease> {
 /// The result of joining the queue.
 enum Joining<'a, H: HeldLease> {
     Done(Next<H>),
-    KeyQueue(Waiting<'a, H>),
+    Queued(Waiting<'a, H>),
 }
 
 impl<H: HeldLease> LocalQueue<H> {
@@ -83,7 +83,7 @@ impl<H: HeldLease> LocalQueue<H> {
         }
         match self.join(request, back, clock)? {
             Joining::Done(next) => Ok(next),
-            Joining::KeyQueue(waiting) => {
+            Joining::Queued(waiting) => {
                 waiting.wait(options.outage_wait, wait, retries, clock).await
             }
         }
@@ -104,9 +104,9 @@ impl<H: HeldLease> LocalQueue<H> {
                 if all.is_closed { Joined::Closed } else { queue.join(request, ticket, back, max) };
             (ticket, joined)
         };
-        let is_in_line =
-            |(_, joined): &(u64, Joined<H, Next<H>>)| matches!(joined, Joined::KeyQueue(..));
-        let ((ticket, joined), queue) = self.queues.at_shared(key, join, is_in_line);
+        let is_queued =
+            |(_, joined): &(u64, Joined<H, Next<H>>)| matches!(joined, Joined::Queued(..));
+        let ((ticket, joined), queue) = self.queues.at_shared(key, join, is_queued);
         let parallel = |once| {
             StoreAccess::Parallel(Parallel {
                 queues: Arc::clone(&self.queues),
@@ -118,10 +118,10 @@ impl<H: HeldLease> LocalQueue<H> {
             Joined::Held(known) => {
                 return Ok(Joining::Done(Next::Held(known.holder(clock.now()))));
             }
-            Joined::KeyQueue(messages) => {
+            Joined::Queued(messages) => {
                 let queue = queue.expect("a caller in line shares it");
                 let has_left = false;
-                return Ok(Joining::KeyQueue(Waiting { queue, key, ticket, messages, has_left }));
+                return Ok(Joining::Queued(Waiting { queue, key, ticket, messages, has_left }));
             }
             Joined::Closed => return Err(Error::closed()),
             Joined::TooMany => {
@@ -141,8 +141,8 @@ impl<H: HeldLease> LocalQueue<H> {
 
     /// Ends all waits and rejects further callers.
     pub(crate) fn close(&self) {
-        let in_line = self.queues.close().into_iter().flatten();
-        in_line.for_each(|(_, waiter)| waiter.close());
+        let waiters = self.queues.close().into_iter().flatten();
+        waiters.for_each(|(_, waiter)| waiter.close());
     }
 
     /// Returns the holder of `key`, if the caller with the turn knows it.
@@ -151,7 +151,7 @@ impl<H: HeldLease> LocalQueue<H> {
     ///
     /// Returns the store's error if the store does not reply to the caller with the turn.
     pub(crate) fn last_known(&self, key: &LockKey, now: Instant) -> Result<Option<Holder>, Error> {
-        let known = self.queues.at(key, |queue| match &queue.stand {
+        let known = self.queues.at(key, |queue| match &queue.status {
             KeyStatus::Out(outage) => Err(outage.error.repeated()),
             _ => Ok(queue.known()),
         })?;

@@ -44,7 +44,8 @@ use crate::sync::{Mutex, Notify, lock};
 /// so that other processes can acquire the lock.
 const TIME_SHARE: Duration = Duration::from_millis(20);
 
-/// The record of a lease, which the caller, the guards, the watchdog and the pending releases share.
+/// The record of a lease, which the caller, the guards, the watchdog and the pending releases
+/// share.
 ///
 /// Every query compares the deadline with the clock, so a task that is late, hung or gone cannot
 /// keep a lost lease alive. A lost lease stays lost.
@@ -351,8 +352,9 @@ impl LeaseRecord {
         })
     }
 
-    /// Returns whether the lease must be released when its last guard leaves: no release is pending,
-    /// and the lease was not lost with a [`LockOptions::lock_delay`], which keeps the key locked.
+    /// Returns whether the lease must be released when its last guard leaves: no release is
+    /// pending, and the lease was not lost with a [`LockOptions::lock_delay`], which keeps the key
+    /// locked.
     fn must_be_released(&self, state: &State<Turn<Self>>) -> bool {
         let stays = state.loss().is_some() && !self.options.lock_delay.is_zero();
         state.in_store == InStore::Granted && !stays
@@ -501,7 +503,7 @@ impl LeaseRecord {
             let is_last = state.phase == Phase::Held && state.holders.guards == 1;
             if !is_last
                 || state.holders.term.0 == state.holders.spare_tokens
-                || !state.turn.as_mut()?.has_line()
+                || !state.turn.as_mut()?.has_queue()
             {
                 return None;
             }
@@ -659,7 +661,8 @@ impl LeaseRecord {
         self.update_after(None, now, change)
     }
 
-    /// Changes the state. After the grant, no other function ends the lease or extends its deadline.
+    /// Changes the state. After the grant, no other function ends the lease or extends its
+    /// deadline.
     ///
     /// This function first checks whether the deadline has passed. The function also drops the
     /// parts of the state that an ended lease does not need. `error` may be the reason for the

@@ -1,5 +1,5 @@
-//! The queue of releases that no caller waits for, for example because a guard was dropped or a call
-//! was cancelled.
+//! The queue of releases that no caller waits for, for example because a guard was dropped or a
+//! call was cancelled.
 
 mod tasks;
 

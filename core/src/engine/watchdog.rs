@@ -84,7 +84,8 @@ impl Watchdog {
         }
     }
 
-    /// Stops watching `record`, which must be over. Returns `false` if `record` was already removed.
+    /// Stops watching `record`, which must be over. Returns `false` if `record` was already
+    /// removed.
     pub(crate) fn remove(&self, record: &LeaseRecord) -> bool {
         lock(&self.schedule).remove(record)
     }
@@ -127,8 +128,8 @@ impl Watchdog {
         }
     }
 
-    /// Starts to handle leases that are old enough or that are in the wake list. Subscribes to their
-    /// notifications and adds them to the schedule by due time.
+    /// Starts to handle leases that are old enough or that are in the wake list. Subscribes to
+    /// their notifications and adds them to the schedule by due time.
     fn take_charge(&self) {
         let now = self.clock.now();
         let mut records = self.wake_list.drain();

@@ -180,8 +180,8 @@ fn a_request_whose_time_has_passed_leaves_the_others_together() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     patient.1.blocking_recv().unwrap().unwrap();
     last.1.blocking_recv().unwrap().unwrap();
-    // The first transaction contains all requests, the second one the impatient request, and the third
-    // one the remaining requests.
+    // The first transaction contains all requests, the second one the impatient request, and the
+    // third one the remaining requests.
     assert_eq!(store.transactions, 3);
 }
 

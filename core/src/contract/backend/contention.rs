@@ -67,8 +67,8 @@ impl Contention {
         self
     }
 
-    /// Declares that the store has queued the claim, and sets the TTL of the queue entry, which
-    /// is [`Claim::queue_ttl`](crate::backend::Claim::queue_ttl). The next attempt restarts this TTL.
+    /// Declares that the store has queued the claim, and sets the TTL of the queue entry, which is
+    /// [`Claim::queue_ttl`](crate::backend::Claim::queue_ttl). The next attempt restarts this TTL.
     ///
     /// Call this method only if the claim did not request a queue entry, that is, its patience is
     /// [`Waits`](crate::backend::Patience::Waits) and not

@@ -294,9 +294,9 @@ impl<N: LeaseName, T: StoreTime> Entry<N, T> {
     /// [reservation](Claim::reservation), so that no other claim can be granted in the meantime.
     /// Returns the name of the new lease, or `None` if no claim was granted.
     ///
-    /// Call this method in the step that frees the key. The waiter does not treat the lease as granted
-    /// until it has repeated its claim, which extends the lease to its TTL with a new token. If the
-    /// waiter crashed, the lease expires with the reservation.
+    /// Call this method in the step that frees the key. The waiter does not treat the lease as
+    /// granted until it has repeated its claim, which extends the lease to its TTL with a new
+    /// token. If the waiter crashed, the lease expires with the reservation.
     ///
     /// Claims for permits and claims without a reservation stay in the queue until their callers
     /// repeat them.

@@ -32,7 +32,7 @@ pub(crate) trait HeldLease: Debug + Send + Sync + 'static {
 /// distinguishes the two kinds.
 #[derive(Debug)]
 pub(super) struct KeyQueue<H, N> {
-    pub(super) stand: KeyStatus<H>,
+    pub(super) status: KeyStatus<H>,
     /// The mode that the caller with the turn requests or holds.
     mode: Mode,
     /// The number of waiting callers that send requests without the turn.
@@ -97,7 +97,8 @@ pub(super) struct Outage {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticket(pub(super) u64);
 
-/// A caller that sent [one request](super::StoreAccess::once) and returns to its position in the queue.
+/// A caller that sent [one request](super::StoreAccess::once) and returns to its position in the
+/// queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requeue {
     pub(crate) ticket: Ticket,
@@ -115,7 +116,7 @@ pub(super) enum Joined<H, N> {
     Alone,
     Held(KnownHolder<H>),
     /// The caller waits for messages.
-    KeyQueue(Messages<N>),
+    Queued(Messages<N>),
     TooMany,
     /// The client was shut down.
     Closed,
@@ -132,11 +133,11 @@ pub(super) type LetIn<N> = Vec<(u64, Waiter<N>)>;
 impl<H, N> KeyQueue<H, N> {
     /// Creates the queue of a single caller.
     pub(super) fn of_one(alone: Alone<H>) -> Self {
-        let stand = match alone {
+        let status = match alone {
             Alone::Asks => KeyStatus::Asking,
             Alone::Holds(record) => KeyStatus::Held(record),
         };
-        Self { stand, ..Self::default() }
+        Self { status, ..Self::default() }
     }
 
     /// Returns the only caller if a single caller requests or holds the whole key.
@@ -144,7 +145,7 @@ impl<H, N> KeyQueue<H, N> {
         if !self.mode.is_mutex() || !self.is_deserted() {
             return None;
         }
-        match &self.stand {
+        match &self.status {
             KeyStatus::Asking => Some(Alone::Asks),
             KeyStatus::Held(record) => Some(Alone::Holds(Weak::clone(record))),
             KeyStatus::Free | KeyStatus::Refused(_) | KeyStatus::Out(_) => None,
@@ -152,7 +153,7 @@ impl<H, N> KeyQueue<H, N> {
     }
 
     pub(super) fn is_unused(&self) -> bool {
-        matches!(self.stand, KeyStatus::Free) && self.is_deserted()
+        matches!(self.status, KeyStatus::Free) && self.is_deserted()
     }
 
     fn is_deserted(&self) -> bool {
@@ -168,7 +169,7 @@ impl<H, N> KeyQueue<H, N> {
     ) -> Joined<H, N> {
         let is_other_kind = self.is_taken() && self.mode.is_mutex() != request.mode.is_mutex();
         if request.wait.is_once() {
-            return match self.stand {
+            return match self.status {
                 KeyStatus::Free => self.give_turn(request.mode),
                 KeyStatus::Held(_) | KeyStatus::Refused(_) if !is_other_kind => {
                     Joined::Held(self.known())
@@ -193,19 +194,19 @@ impl<H, N> KeyQueue<H, N> {
             self.parallel += 1;
             return Joined::Once;
         }
-        self.stand_in_line(request, ticket)
+        self.add_waiter(request, ticket)
     }
 
     fn give_turn(&mut self, mode: Mode) -> Joined<H, N> {
-        (self.stand, self.mode) = (KeyStatus::Asking, mode);
+        (self.status, self.mode) = (KeyStatus::Asking, mode);
         Joined::Turn
     }
 
-    fn stand_in_line(&mut self, request: &LockRequest<'_>, ticket: u64) -> Joined<H, N> {
+    fn add_waiter(&mut self, request: &LockRequest<'_>, ticket: u64) -> Joined<H, N> {
         let (waiter, messages) = Waiter::new(request, self.outage_since().is_some());
         let place = self.waiters.partition_point(|(before, _)| *before < ticket);
         self.waiters.insert(place, (ticket, waiter));
-        Joined::KeyQueue(messages)
+        Joined::Queued(messages)
     }
 
     /// Removes the waiter with this ticket from the queue, if it is still there.
@@ -216,13 +217,13 @@ impl<H, N> KeyQueue<H, N> {
     }
 
     fn is_taken(&self) -> bool {
-        !matches!(self.stand, KeyStatus::Free)
+        !matches!(self.status, KeyStatus::Free)
     }
 
     /// Returns the number of callers that are requesting or waiting for the key.
     fn callers(&self) -> usize {
         let asks =
-            matches!(self.stand, KeyStatus::Asking | KeyStatus::Refused(_) | KeyStatus::Out(_));
+            matches!(self.status, KeyStatus::Asking | KeyStatus::Refused(_) | KeyStatus::Out(_));
         usize::from(asks) + self.parallel + self.waiters.len()
     }
 
@@ -230,18 +231,18 @@ impl<H, N> KeyQueue<H, N> {
     /// without overtaking it. If one request is rejected, the other would also be rejected, and a
     /// grant leaves further permits free.
     fn may_ask_beside(&self, request: &LockRequest<'_>) -> bool {
-        let is_asking = matches!(self.stand, KeyStatus::Asking);
+        let is_asking = matches!(self.status, KeyStatus::Asking);
         is_asking && request.mode == self.mode && !self.mode.is_exclusive()
     }
 
     /// Passes the turn to the first caller in the queue.
     pub(super) fn pass_on(&mut self) -> Option<Waiter<N>> {
-        if matches!(self.stand, KeyStatus::Held(_) | KeyStatus::Refused(_)) {
+        if matches!(self.status, KeyStatus::Held(_) | KeyStatus::Refused(_)) {
             self.seen_held = self.after_last();
-            self.stand = KeyStatus::Asking;
+            self.status = KeyStatus::Asking;
         }
         let Some((_, next)) = self.waiters.pop_front() else {
-            self.stand = KeyStatus::Free;
+            self.status = KeyStatus::Free;
             return None;
         };
         self.mode = next.mode();
@@ -259,7 +260,7 @@ impl<H, N> KeyQueue<H, N> {
         let mut let_in = LetIn::new();
         while let_in.len() < count
             && let Some((_, first)) = self.waiters.front()
-            && matches!(self.stand, KeyStatus::Asking)
+            && matches!(self.status, KeyStatus::Asking)
         {
             if first.mode() != self.mode || self.mode.is_exclusive() {
                 break;
@@ -272,7 +273,7 @@ impl<H, N> KeyQueue<H, N> {
 
     /// Records the grant of `record` to the caller with the turn.
     pub(super) fn granted(&mut self, record: Weak<H>) {
-        self.stand = KeyStatus::Held(record);
+        self.status = KeyStatus::Held(record);
         self.granted_with = self.after_last();
     }
 
@@ -284,7 +285,7 @@ impl<H, N> KeyQueue<H, N> {
     /// same spare tokens, and neither copy can detect the other copy.
     pub(super) fn next_acceptor(&mut self, options: &Arc<LockOptions>) -> Option<Waiter<N>> {
         let (ticket, next) = self.waiters.front()?;
-        if *ticket >= self.granted_with || !next.takes_over(options) {
+        if *ticket >= self.granted_with || !next.accepts(options) {
             return None;
         }
         self.waiters.pop_front().map(|(_, next)| next)
@@ -295,13 +296,13 @@ impl<H, N> KeyQueue<H, N> {
     pub(super) fn fail(&mut self, since: Instant, error: &Error) -> (Instant, Vec<Waiter<N>>) {
         let before = self.outage_since();
         let since = before.map_or(since, |before| before.min(since));
-        self.stand = KeyStatus::Out(Box::new(Outage { since, error: error.repeated() }));
+        self.status = KeyStatus::Out(Box::new(Outage { since, error: error.repeated() }));
         let told = self.waiters.iter().filter(|_| before.is_none());
         (since, told.map(|(_, waiter)| waiter.clone()).collect())
     }
 
     pub(super) fn outage_since(&self) -> Option<Instant> {
-        match &self.stand {
+        match &self.status {
             KeyStatus::Out(outage) => Some(outage.since),
             KeyStatus::Free | KeyStatus::Asking | KeyStatus::Refused(_) | KeyStatus::Held(_) => {
                 None
@@ -311,7 +312,7 @@ impl<H, N> KeyQueue<H, N> {
 
     /// Returns what the caller with the turn knows about the holder.
     pub(super) fn known(&self) -> KnownHolder<H> {
-        match &self.stand {
+        match &self.status {
             KeyStatus::Held(record) => KnownHolder::Here(Weak::clone(record)),
             KeyStatus::Refused(Some(told)) => KnownHolder::There(told.clone()),
             KeyStatus::Free | KeyStatus::Asking | KeyStatus::Refused(None) | KeyStatus::Out(_) => {
@@ -323,7 +324,7 @@ impl<H, N> KeyQueue<H, N> {
     /// Returns whether the key was held at some time while this waiter was queued, and may still be
     /// held.
     pub(super) fn was_seen_held_by(&self, ticket: u64) -> bool {
-        match self.stand {
+        match self.status {
             KeyStatus::Held(_) | KeyStatus::Refused(_) => true,
             KeyStatus::Free | KeyStatus::Asking => ticket < self.seen_held,
             KeyStatus::Out(_) => false,
@@ -334,7 +335,7 @@ impl<H, N> KeyQueue<H, N> {
 impl<H, N> Default for KeyQueue<H, N> {
     fn default() -> Self {
         Self {
-            stand: KeyStatus::Free,
+            status: KeyStatus::Free,
             mode: Mode::Exclusive,
             parallel: 0,
             waiters: Waiters::new(),

@@ -36,7 +36,7 @@ enum Slot<H, N> {
     /// A single caller requests or holds the whole key. Most keys never need more than this.
     Alone(Alone<H>),
     /// A queue that callers share. The queue remains until no caller shares it.
-    KeyQueue(SharedKeyQueue<H, N>),
+    Shared(SharedKeyQueue<H, N>),
 }
 
 /// A queue that callers can reach without the map.
@@ -54,7 +54,7 @@ impl<H, N> KeyQueues<H, N> {
         &self,
         key: &LockKey,
         work: impl FnOnce(&mut KeyQueue<H, N>, &mut OfAll) -> R,
-        modes: impl FnOnce(&R) -> bool,
+        shares: impl FnOnce(&R) -> bool,
     ) -> (R, Option<SharedKeyQueue<H, N>>) {
         let mut queues = lock(&self.0);
         let All { by_key, of_all } = &mut *queues;
@@ -69,13 +69,13 @@ impl<H, N> KeyQueues<H, N> {
             }
             Entry::Occupied(mut place) => {
                 let shared = match place.get_mut() {
-                    Slot::KeyQueue(shared) => shared,
+                    Slot::Shared(shared) => shared,
                     Slot::Alone(alone) => {
                         let mut queue = KeyQueue::of_one(mem::take(alone));
                         let result = work(&mut queue, of_all);
-                        if modes(&result) {
+                        if shares(&result) {
                             let shared = Arc::new(Mutex::new(queue));
-                            place.insert(Slot::KeyQueue(Arc::clone(&shared)));
+                            place.insert(Slot::Shared(Arc::clone(&shared)));
                             return (result, Some(shared));
                         }
                         match Slot::of(queue) {
@@ -85,10 +85,10 @@ impl<H, N> KeyQueues<H, N> {
                         return (result, None);
                     }
                 };
-                let (result, is_unused, alone) = with_line(shared, |queue| {
+                let (result, is_unused, alone) = with_queue(shared, |queue| {
                     (work(queue, of_all), queue.is_unused(), queue.alone())
                 });
-                let mode = modes(&result).then(|| Arc::clone(shared));
+                let mode = shares(&result).then(|| Arc::clone(shared));
                 // Callers can start to share a queue only while the map is locked.
                 let is_shared = Arc::strong_count(shared) > 1;
                 if is_unused && !flaw!("unused-queue-kept") {
@@ -106,7 +106,7 @@ impl<H, N> KeyQueues<H, N> {
     /// Returns the shared queue of `key`, or `None` if a single caller has the key to itself.
     pub(super) fn shared(&self, key: &LockKey) -> Option<SharedKeyQueue<H, N>> {
         match lock(&self.0).by_key.get(&Hashed(key.clone()))? {
-            Slot::KeyQueue(queue) => Some(Arc::clone(queue)),
+            Slot::Shared(queue) => Some(Arc::clone(queue)),
             Slot::Alone(_) => None,
         }
     }
@@ -115,11 +115,11 @@ impl<H, N> KeyQueues<H, N> {
     pub(super) fn close(&self) -> Vec<Waiters<N>> {
         let mut queues = lock(&self.0);
         queues.of_all.is_closed = true;
-        let in_line = queues.by_key.values_mut().filter_map(|slot| match slot {
-            Slot::KeyQueue(queue) => Some(mem::take(&mut lock(queue).waiters)),
+        let waiters = queues.by_key.values_mut().filter_map(|slot| match slot {
+            Slot::Shared(queue) => Some(mem::take(&mut lock(queue).waiters)),
             Slot::Alone(_) => None,
         });
-        in_line.collect()
+        waiters.collect()
     }
 
     #[cfg(any(test, feature = "_simulation"))]
@@ -139,13 +139,13 @@ impl<H, N> Slot<H, N> {
     fn of(queue: KeyQueue<H, N>) -> Option<Self> {
         match queue.alone() {
             Some(alone) => Some(Self::Alone(alone)),
-            None => (!queue.is_unused()).then(|| Self::KeyQueue(Arc::new(Mutex::new(queue)))),
+            None => (!queue.is_unused()).then(|| Self::Shared(Arc::new(Mutex::new(queue)))),
         }
     }
 }
 
 /// Runs `work` with a queue. If no caller shares the queue, its mutex need not be locked.
-fn with_line<H, N, R>(
+fn with_queue<H, N, R>(
     shared: &mut SharedKeyQueue<H, N>,
     work: impl FnOnce(&mut KeyQueue<H, N>) -> R,
 ) -> R {

@@ -44,7 +44,7 @@ pub(crate) enum StoreAccess<H: HeldLease> {
 #[derive(Debug)]
 pub(crate) struct Turn<H: HeldLease> {
     of: Option<(Arc<KeyQueues<H>>, LockKey)>,
-    /// The queue behind this caller. Set when [`has_line`](Self::has_line) first finds a queue.
+    /// The queue behind this caller. Set when [`has_queue`](Self::has_queue) first finds a queue.
     queue: Option<SharedKeyQueue<H, Next<H>>>,
 }
 
@@ -73,7 +73,7 @@ impl<H: HeldLease> StoreAccess<H> {
     pub(crate) fn refused(&self, holder: Option<&Holder>, at: Instant) {
         if let Some((queues, key)) = self.turn() {
             let told = holder.map(|holder| Box::new(ReportedHolder { holder: holder.clone(), at }));
-            queues.at(key, |queue| queue.stand = KeyStatus::Refused(told));
+            queues.at(key, |queue| queue.status = KeyStatus::Refused(told));
         }
     }
 
@@ -131,7 +131,7 @@ impl<H: HeldLease> Turn<H> {
 
     /// Returns whether other callers in this process are requesting the key or have requested it
     /// recently.
-    pub(crate) fn has_line(&mut self) -> bool {
+    pub(crate) fn has_queue(&mut self) -> bool {
         if self.queue.is_none()
             && let Some((queues, key)) = &self.of
         {

@@ -72,7 +72,7 @@ impl<N> Waiter<N> {
 
     /// Returns whether this caller accepts a lease that was acquired with `options` instead of
     /// requesting its own lease from the store.
-    pub(super) fn takes_over(&self, options: &Arc<LockOptions>) -> bool {
+    pub(super) fn accepts(&self, options: &Arc<LockOptions>) -> bool {
         let wanted = &self.0.options;
         let is_alike = Arc::ptr_eq(wanted, options) || wanted.ask_for_the_same_lease(options);
         self.0.mode.is_mutex() && wanted.spare_tokens() > 0 && is_alike

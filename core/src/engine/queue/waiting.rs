@@ -103,7 +103,7 @@ impl<H: HeldLease> Waiting<'_, H> {
     /// another client held the key while this caller was queued.
     fn answer(&self, now: Instant) -> Option<Result<Next<H>, Error>> {
         let queue = lock(&self.queue);
-        let known = match &queue.stand {
+        let known = match &queue.status {
             KeyStatus::Out(outage) => Err(outage.error.repeated()),
             _ if queue.was_seen_held_by(self.ticket) => Ok(queue.known()),
             _ => return None,

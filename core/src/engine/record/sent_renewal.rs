@@ -94,8 +94,8 @@ impl LeaseRecord {
 }
 
 impl SentRenewal {
-    /// Creates a renewal that changes the lease of `record` to `lease` with this local TTL. Also returns the lease
-    /// to request from the store.
+    /// Creates a renewal that changes the lease of `record` to `lease` with this local TTL. Also
+    /// returns the lease to request from the store.
     fn new(
         record: &Arc<LeaseRecord>,
         attempt: RenewalAttempt,

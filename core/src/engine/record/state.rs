@@ -30,8 +30,8 @@ pub(crate) enum Place {
     Due(Instant, u32),
 }
 
-/// The mutable state of a lease's record. Only [`LeaseRecord::update`](super::LeaseRecord) ends the lease or extends its
-/// deadline, and this function first checks whether the deadline has passed.
+/// The mutable state of a lease's record. Only [`LeaseRecord::update`](super::LeaseRecord) ends the
+/// lease or extends its deadline, and this function first checks whether the deadline has passed.
 #[derive(Debug)]
 pub(super) struct State<T> {
     pub(super) phase: Phase,
@@ -161,8 +161,8 @@ pub(super) enum InStore {
 }
 
 impl<T> State<T> {
-    /// Creates the state of a lease that has not been requested yet, with the options' TTL and the TTL of
-    /// the first request.
+    /// Creates the state of a lease that has not been requested yet, with the options' TTL and the
+    /// TTL of the first request.
     pub(super) fn requested(
         requested_ttl: Duration,
         first_ttl: Duration,

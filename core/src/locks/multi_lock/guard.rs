@@ -86,7 +86,8 @@ impl MultiGuard {
     /// Releases the parts of a failed acquisition without waiting for `min_hold`.
     pub(super) async fn give_back(self) {
         self.guards.iter().for_each(LockGuard::waive_min_hold);
-        // The caller gets the error from the acquisition. The background task retries failed releases.
+        // The caller gets the error from the acquisition. The background task retries failed
+        // releases.
         drop(self.release().await);
     }
 

@@ -93,8 +93,8 @@ fn a_reservation_does_not_outlast_its_queue_entry() {
     assert_eq!(entry.holders[0].ends, end);
 }
 
-/// A claim for permits fits next to other holders, and a claim without a reservation keeps its queue
-/// entry for its whole duration.
+/// A claim for permits fits next to other holders, and a claim without a reservation keeps its
+/// queue entry for its whole duration.
 #[test]
 fn claims_for_permits_and_claims_without_a_reservation_stay_in_the_queue() {
     let permits = Mode::Units { units: 2, limit: 2 };
