@@ -78,7 +78,7 @@ async fn that_hands_over_costs_no_lock_and_tokens_go_on() {
     measure(async || {
         let (stalls, taken_at) = (Stalls::watch(), Instant::now());
         let etcd = three_members().await;
-        let client = client(&etcd.url(), Duration::from_secs(4)).await;
+        let client = client(&etcd.url(), Duration::from_secs(10)).await;
         let held = lock(&client, "held").await;
         let mut last = held.token().number();
 
@@ -105,7 +105,7 @@ async fn that_was_frozen_for_longer_than_the_ttl_ends_no_lease_that_is_renewed()
     const HOLDERS: usize = 12;
     let (heartbeat, election) = (Duration::from_millis(100), Duration::from_secs(1));
     let etcd = EtcdOptions::new().members(3).timing(heartbeat, election).start().await;
-    let ttl = Duration::from_secs(6);
+    let ttl = Duration::from_secs(12);
     let leader = etcd.leader().await;
     let mut guards = Vec::new();
     for n in 0..HOLDERS {
@@ -118,8 +118,8 @@ async fn that_was_frozen_for_longer_than_the_ttl_ends_no_lease_that_is_renewed()
     etcd.resume_member(leader);
     sleep(AFTERMATH).await;
 
-    let lost = guards.iter().filter(|guard| !guard.is_held()).count();
-    assert_eq!(lost, 0, "of {HOLDERS}");
+    let states: Vec<_> = guards.iter().map(LockGuard::state).collect();
+    assert!(guards.iter().all(LockGuard::is_held), "{states:?}");
 }
 
 #[tokio::test]
@@ -127,8 +127,8 @@ async fn that_takes_over_has_locks_and_places_moved_to_new_leases() {
     measure(async || {
         let (stalls, taken_at) = (Stalls::watch(), Instant::now());
         let etcd = three_members().await;
-        let client = client(&etcd.url(), Duration::from_secs(4)).await;
-        let waiter = self::client(&etcd.url(), Duration::from_secs(4)).await;
+        let client = client(&etcd.url(), Duration::from_secs(10)).await;
+        let waiter = self::client(&etcd.url(), Duration::from_secs(10)).await;
         let held = lock(&client, "job").await;
         let waiting = waiting(&waiter, "job");
         let store = store(&etcd).await;

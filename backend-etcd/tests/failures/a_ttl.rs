@@ -37,13 +37,18 @@ async fn below_the_servers_is_believed_in_as_asked_for_and_waited_for_as_granted
 
 #[tokio::test]
 async fn below_the_servers_is_kept_alive_in_time() {
-    let etcd = with_default_timing().await;
-    let client = client(&etcd.url(), Duration::from_secs(1)).await;
-    let guard = lock(&client, "job").await;
+    measure(async || {
+        let (stalls, taken_at) = (Stalls::watch(), Instant::now());
+        let etcd = with_default_timing().await;
+        let client = client(&etcd.url(), Duration::from_secs(1)).await;
+        let guard = lock(&client, "job").await;
 
-    for _ in 0..5 {
-        renewed(&guard).await;
-        assert!(guard.remaining() <= Duration::from_secs(1), "{:?}", guard.remaining());
-    }
-    guard.release().await.unwrap();
+        for _ in 0..5 {
+            Kept { guard: &guard, stalls: &stalls, taken_at }.renewed().await?;
+            assert!(guard.remaining() <= Duration::from_secs(1), "{:?}", guard.remaining());
+        }
+        guard.release().await.unwrap();
+        Ok(())
+    })
+    .await;
 }

@@ -28,7 +28,7 @@ use leasehold_core::{
 };
 use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue, Txn, TxnOp};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};
-use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, NetworkFault, free_port, until};
+use leasehold_testbed::{Etcd, EtcdOptions, FaultProxy, NetworkFault, free_port, patiently, until};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 

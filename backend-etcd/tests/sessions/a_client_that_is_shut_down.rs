@@ -8,10 +8,8 @@ async fn leaves_no_lease() {
     let store = store(&etcd).await;
     // Leases that a busy server ends too late are left to their TTL.
     let url = patiently(&etcd.url());
-    let (holder, client) = (
-        self::client(&url, LockOptions::new().ttl(LONG)).await,
-        self::client(&url, LockOptions::new().ttl(LONG)).await,
-    );
+    let holder = client(&url, LockOptions::new().ttl(LONG)).await;
+    let (client, mut waits) = client_that_waits(&url, LockOptions::new().ttl(LONG)).await;
     let _guard = holder.mutex("held").unwrap().lock().await.unwrap();
     let before = leases(&store).await;
 
@@ -23,7 +21,8 @@ async fn leaves_no_lease() {
     let held = client.mutex("held").unwrap();
     assert!(matches!(held.try_lock().await, Err(TryLockError::Busy(_))));
     let waiting = tokio::spawn(async move { held.lock().await });
-    until("the claim was queued", async || keys_under(&store, "lock/held/").await == 2).await;
+    until_queued(&mut waits).await;
+    assert_eq!(keys_under(&store, "lock/held/").await, 2);
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
     let _left = client.mutex("left").unwrap().lock().await.unwrap();

@@ -17,6 +17,7 @@ use leasehold_core::backend::{
     Attempt, Claim, Lease, LockBackend, Patience, Renewal, StoreAdmin, Tenure,
 };
 use leasehold_core::clock::ManualClock;
+use leasehold_core::observe::{Observer, Waiting};
 use leasehold_core::{
     LeaseState, LockClient, LockGuard, LockKey, LockOptions, RenewalMode, TryLockError,
 };
@@ -24,7 +25,8 @@ use leasehold_etcd::etcd_client::{Client, GetOptions, KeyValue};
 use leasehold_etcd::{EtcdBackend, EtcdConfig};
 use leasehold_testbed::{Etcd, FaultProxy, NetworkFault, patiently, until};
 use tokio::runtime::Runtime;
-use tokio::time::Instant;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::{Instant, timeout};
 
 const TTL: Duration = Duration::from_secs(3);
 
@@ -33,6 +35,31 @@ const LONG: Duration = Duration::from_secs(60);
 async fn client(url: &str, options: LockOptions) -> LockClient<EtcdBackend> {
     let backend = EtcdBackend::connect(url).await.unwrap();
     LockClient::builder(backend).options(options).build().unwrap()
+}
+
+/// Sends a message for each call that the store has told to wait.
+struct Waits(UnboundedSender<()>);
+
+impl Observer for Waits {
+    fn on_waiting(&self, _: &Waiting<'_>) {
+        self.0.send(()).unwrap_or_default();
+    }
+}
+
+/// A client, and its calls that have a place in line and the reply that says so.
+async fn client_that_waits(
+    url: &str,
+    options: LockOptions,
+) -> (LockClient<EtcdBackend>, UnboundedReceiver<()>) {
+    let (sender, waits) = unbounded_channel();
+    let backend = LockClient::builder(EtcdBackend::connect(url).await.unwrap());
+    (backend.options(options).observer(Waits(sender)).build().unwrap(), waits)
+}
+
+/// Waits until one more call of a client has a place in line. A call that is aborted without the reply, though with a place, leaves a mark, and a
+/// lease for the mark.
+async fn until_queued(waits: &mut UnboundedReceiver<()>) {
+    timeout(LONG, waits.recv()).await.expect("the call waits").expect("the client is there");
 }
 
 /// Holds so many locks, taken not all at once: that would only try how fast the machine is.

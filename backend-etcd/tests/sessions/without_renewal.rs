@@ -102,14 +102,16 @@ async fn an_attempt_that_was_overtaken_leaves_a_lease_to_use_again() {
 async fn waiters_that_give_up_leave_no_places_and_few_leases() {
     let etcd = Etcd::start().await;
     let store = store(&etcd).await;
-    let holder = client(&etcd.url(), options(LONG)).await;
-    let waiter = client(&etcd.url(), options(LONG)).await;
+    let url = patiently(&etcd.url());
+    let holder = client(&url, options(LONG)).await;
+    let (waiter, mut waits) = client_that_waits(&url, options(LONG)).await;
     let _guard = holder.mutex("job").unwrap().lock().await.unwrap();
 
     for _ in 0..5 {
         let mutex = waiter.mutex("job").unwrap();
         let waiting = tokio::spawn(async move { mutex.lock().await });
-        until("it queues", async || keys(&store).await == 2).await;
+        until_queued(&mut waits).await;
+        assert_eq!(keys(&store).await, 2);
         waiting.abort();
         until("its place is gone", async || keys(&store).await == 1).await;
     }

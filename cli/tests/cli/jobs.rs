@@ -100,7 +100,7 @@ fn store_that_starts_late_is_waited_for() {
 
     let impatient = run(&["--no-wait"]).output().unwrap();
     assert_eq!(code(&impatient), 69);
-    let waited = run(&["--wait", "1500ms"]).output().unwrap();
+    let waited = run(&["--wait", "4s"]).output().unwrap();
     let said = text(&waited.stderr);
     let announced = "leasehold: the store is unavailable; trying to connect for at most ";
     assert_eq!((code(&waited), said.matches(announced).count()), (69, 1), "{said}");

@@ -28,9 +28,9 @@ fn bare_numbers_are_seconds_and_months_are_refused() {
     let mut holder = Running::start(&mut home.run(&["--ttl", "20"], "echo in; sleep 60"));
     assert_eq!(holder.line(), "in");
 
-    let late = home.run(&["--wait", "0.25"], "true").output().unwrap();
+    let late = home.run(&["--wait", "4.25"], "true").output().unwrap();
     assert_eq!(code(&late), 75);
-    assert!(text(&late.stderr).contains("still locked after 250ms"), "{}", text(&late.stderr));
+    assert!(text(&late.stderr).contains("still locked after 4s 250ms"), "{}", text(&late.stderr));
     for time in ["1M", "2w", "1y"] {
         let refused = home.run(&["--wait", time], "true").output().unwrap();
         assert_eq!(code(&refused), 64);
@@ -231,7 +231,7 @@ fn configuration_file_fills_in_for_the_command_line() {
     let folder = home.0.path().join(".config/leasehold");
     std::fs::create_dir_all(&folder).unwrap();
     let config = |text: &str| std::fs::write(folder.join("config"), text).unwrap();
-    config("# of this user\n\nttl = 7s\ndescription = \"from the file\"\nwait=0.2\n");
+    config("# of this user\n\nttl = 7s\ndescription = \"from the file\"\nwait=4.2\n");
     let mut holder = Running::start(&mut home.run(&[], "echo in; sleep 60"));
     assert_eq!(holder.line(), "in");
 
@@ -239,9 +239,10 @@ fn configuration_file_fills_in_for_the_command_line() {
     assert_eq!(shown["holders"][0]["description"], "from the file");
     assert!(shown["holders"][0]["remaining_ms"].as_u64().unwrap() <= 7_000, "{shown}");
     let late = |options: &[&str]| text(&home.run(options, "true").output().unwrap().stderr);
-    assert!(late(&[]).contains("still locked after 200ms"), "{}", late(&[]));
-    let said = late(&["--wait", "0.3"]);
-    assert!(said.contains("still locked after 300ms"), "the command line says more: {said}");
+    let said = late(&[]);
+    assert!(said.contains("still locked after 4s 200ms"), "{said}");
+    let said = late(&["--wait", "4.3"]);
+    assert!(said.contains("still locked after 4s 300ms"), "the command line says more: {said}");
     assert!(late(&["--no-wait"]).contains("is locked by"), "{}", late(&["--no-wait"]));
 
     for (text, says) in [
@@ -255,7 +256,7 @@ fn configuration_file_fills_in_for_the_command_line() {
     }
     let missing = "cannot read the configuration file /no/such (from LEASEHOLD_CONFIG)";
     fails(home.run(&[], "true").env("LEASEHOLD_CONFIG", "/no/such"), 78, missing);
-    let none = home.run(&["--wait", "1"], "true").env("LEASEHOLD_CONFIG", "").output().unwrap();
+    let none = home.run(&["--wait", "4"], "true").env("LEASEHOLD_CONFIG", "").output().unwrap();
     assert_eq!(code(&none), 75, "no file");
 }
 

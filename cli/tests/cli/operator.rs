@@ -27,7 +27,7 @@ pub(crate) fn forces_a_release(url: &str) {
 
     let forced = leasehold_on(url).args(["release", "--force", "job"]).output().unwrap();
 
-    assert_eq!(code(&forced), 0);
+    assert_eq!(code(&forced), 0, "{}", text(&forced.stderr));
     let said = text(&forced.stdout);
     let (_, stale) = said.split_once("tokens below ").unwrap();
     let stale: u64 = stale.split(' ').next().unwrap().parse().unwrap();

@@ -133,7 +133,8 @@ fn command_in_the_background_does_not_write_where_the_user_types() {
     let mut holder = Running::start(home.leasehold().args(["hold", "job"]));
     holder.line();
     // An interactive shell gives its jobs process groups of their own.
-    let line = "bash --norc -i -c 'set -m; leasehold run --wait 2500ms job true & wait $!; echo ended: $?'";
+    let line =
+        "bash --norc -i -c 'set -m; leasehold run --wait 4s job true & wait $!; echo ended: $?'";
     let mut terminal = Terminal::start(&home, line);
 
     let mut said = String::new();

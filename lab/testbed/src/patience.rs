@@ -4,7 +4,7 @@
 #[must_use]
 pub fn patiently(url: &str) -> String {
     let separator = match url {
-        _ if url.contains("timeout-ms=") => return url.to_owned(),
+        _ if url.contains("?timeout-ms=") || url.contains("&timeout-ms=") => return url.to_owned(),
         _ if url.contains('?') => '&',
         _ => '?',
     };
@@ -20,5 +20,14 @@ mod tests {
         assert_eq!(patiently("redis://a"), "redis://a?timeout-ms=15000");
         assert_eq!(patiently("redis://a?push=off"), "redis://a?push=off&timeout-ms=15000");
         assert_eq!(patiently("redis://a?timeout-ms=9"), "redis://a?timeout-ms=9");
+        assert_eq!(patiently("redis://a?push=off&timeout-ms=9"), "redis://a?push=off&timeout-ms=9");
+    }
+
+    #[test]
+    fn a_different_timeout_in_the_url_says_nothing_about_replies() {
+        assert_eq!(
+            patiently("redlock+redis://a,b,c?member-timeout-ms=9"),
+            "redlock+redis://a,b,c?member-timeout-ms=9&timeout-ms=15000"
+        );
     }
 }
