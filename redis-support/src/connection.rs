@@ -69,6 +69,9 @@ pub(crate) struct ConnectionManager<D: Driver> {
     current: Mutex<Option<Current<D::Connection>>>,
     /// Locked while requests are prepared and sent.
     sending: Mutex<()>,
+    /// Called before `sending` is locked, in place of other threads that send first.
+    #[cfg(test)]
+    before_sending: Mutex<Box<dyn FnMut() + Send>>,
 }
 
 /// A connection that is in use.
@@ -202,6 +205,8 @@ impl<D: Driver> ConnectionManager<D> {
             sentinel_id: Mutex::new(None),
             current: Mutex::new(None),
             sending: Mutex::default(),
+            #[cfg(test)]
+            before_sending: Mutex::new(Box::new(|| ())),
         })
     }
 
@@ -324,7 +329,7 @@ impl<D: Driver> ConnectionManager<D> {
         let mut sent = pin!(unconstrained(timeout(time, sent)));
         let under_way = UnderWay { manager: self, current };
         let first = poll_fn(|context| {
-            let _sending = unpoisoned(&self.sending);
+            let _sending = self.lock_sending();
             Poll::Ready(sent.as_mut().poll(context))
         });
         let replies = match first.await {
@@ -624,10 +629,23 @@ impl<D: Driver> ConnectionManager<D> {
         }
     }
 
+    fn lock_sending(&self) -> MutexGuard<'_, ()> {
+        #[cfg(test)]
+        (*unpoisoned(&self.before_sending))();
+        unpoisoned(&self.sending)
+    }
+
     /// Returns whether requests are being sent.
     #[cfg(test)]
     pub(crate) fn is_sending(&self) -> bool {
         self.sending.try_lock().is_err()
+    }
+
+    /// Calls `other` each time before requests are prepared and sent, as if a different thread had
+    /// run immediately before.
+    #[cfg(test)]
+    pub(crate) fn before_sending(&self, other: impl FnMut() + Send + 'static) {
+        *unpoisoned(&self.before_sending) = Box::new(other);
     }
 
     fn locked(&self) -> MutexGuard<'_, Option<Current<D::Connection>>> {
