@@ -221,9 +221,12 @@ impl<D: Driver> SendBatch for Server<D> {
         let mut batch = None;
         let sent = match self.connection.current().await {
             Ok(current) => self.send(&current, lane, &mut batch).await,
-            Err(error) => Err(error),
+            Err(error) => {
+                batch = lane.next_batch();
+                Err(error)
+            }
         };
-        let Some(mut batch) = batch.or_else(|| lane.next_batch()) else { return };
+        let Some(mut batch) = batch else { return };
         match sent {
             Ok(()) => finish(&mut batch),
             Err(error) => {
