@@ -167,7 +167,7 @@ impl<D: Driver> LockBackend for Backend<D> {
         }
         let call = Call::acquire(&self.0.layout, claim, self.0.context.channel());
         // The future is boxed because it is large and most attempts return before this point.
-        let attempt = Box::pin(async {
+        let attempt = Box::pin(async move {
             let wait = self.wait(&call).await?;
             let answer = self.0.topology.run(&call, wait.as_ref()).await?;
             self.attempt(claim, wait, answer).await

@@ -67,8 +67,12 @@ pub(crate) struct ConnectionManager<D: Driver> {
     /// The ID of the connected sentinel, if it has an ID.
     sentinel_id: Mutex<Option<Vec<u8>>>,
     current: Mutex<Option<Current<D::Connection>>>,
-    /// Locked while requests are prepared and sent.
+    /// Locked while requests are prepared and handed to the connection, so that requests that were
+    /// removed from a queue are sent before all later requests.
     sending: Mutex<()>,
+    /// Called before `sending` is locked, in place of other threads that send first.
+    #[cfg(test)]
+    before_sending: Mutex<Box<dyn FnMut() + Send>>,
 }
 
 /// A connection that is in use.
@@ -202,6 +206,8 @@ impl<D: Driver> ConnectionManager<D> {
             sentinel_id: Mutex::new(None),
             current: Mutex::new(None),
             sending: Mutex::default(),
+            #[cfg(test)]
+            before_sending: Mutex::new(Box::new(|| ())),
         })
     }
 
@@ -295,12 +301,13 @@ impl<D: Driver> ConnectionManager<D> {
         self.exchange(&current, || in_full(requests.to_vec()), more_time).await
     }
 
-    /// Calls `prepare`, and sends the requests that it returns together on an existing connection,
-    /// without waiting. Returns one reply per request, in order. If there are no requests, nothing
-    /// is sent.
+    /// Calls `prepare`, and sends the returned requests in one round trip on an existing
+    /// connection. Returns one reply per request, in order. If `prepare` returns no requests,
+    /// nothing is sent.
     ///
-    /// No other requests are prepared or sent between the two steps. Requests that `prepare`
-    /// removes from a queue are therefore sent before all later requests.
+    /// From the call of `prepare` until the requests are sent, no other call prepares or sends
+    /// requests through this manager. Requests that `prepare` removes from a queue are therefore
+    /// sent before all later requests. `prepare` must not block or call this method.
     ///
     /// The connection is dropped if the server is silent too often or is no longer the primary.
     pub(crate) async fn exchange<'a>(
@@ -310,7 +317,7 @@ impl<D: Driver> ConnectionManager<D> {
         more_time: Duration,
     ) -> Result<Vec<Received>, Error> {
         let time = self.context.timeout + more_time;
-        let sent = async {
+        let round_trip = async {
             let requests = prepare();
             let count = requests.len();
             if count == 0 {
@@ -319,17 +326,17 @@ impl<D: Driver> ConnectionManager<D> {
             let replies = current.connection.send(requests).await?;
             if replies.len() == count { Ok(replies) } else { Err(incomplete()) }
         };
+        let under_way = UnderWay { manager: self, current };
         // The first poll sends the requests. Tokio's cooperative budget is disabled, because an
         // exhausted budget would delay the requests until a later poll.
-        let mut sent = pin!(unconstrained(timeout(time, sent)));
-        let under_way = UnderWay { manager: self, current };
+        let mut round_trip = pin!(unconstrained(timeout(time, round_trip)));
         let first = poll_fn(|context| {
-            let _sending = unpoisoned(&self.sending);
-            Poll::Ready(sent.as_mut().poll(context))
+            let _sending = self.lock_sending();
+            Poll::Ready(round_trip.as_mut().poll(context))
         });
         let replies = match first.await {
             Poll::Ready(replies) => replies,
-            Poll::Pending => sent.await,
+            Poll::Pending => round_trip.await,
         };
         mem::forget(under_way);
         let Ok(replies) = replies else {
@@ -624,10 +631,23 @@ impl<D: Driver> ConnectionManager<D> {
         }
     }
 
+    fn lock_sending(&self) -> MutexGuard<'_, ()> {
+        #[cfg(test)]
+        (*unpoisoned(&self.before_sending))();
+        unpoisoned(&self.sending)
+    }
+
     /// Returns whether requests are being sent.
     #[cfg(test)]
     pub(crate) fn is_sending(&self) -> bool {
         self.sending.try_lock().is_err()
+    }
+
+    /// Calls `other` each time before requests are prepared and sent, as if a different thread had
+    /// run immediately before.
+    #[cfg(test)]
+    pub(crate) fn before_sending(&self, other: impl FnMut() + Send + 'static) {
+        *unpoisoned(&self.before_sending) = Box::new(other);
     }
 
     fn locked(&self) -> MutexGuard<'_, Option<Current<D::Connection>>> {

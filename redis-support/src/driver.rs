@@ -121,6 +121,12 @@ pub trait Connection: Clone + fmt::Debug + Send + Sync + 'static {
     /// Sends `requests` without waiting, and returns one reply per request. The server runs the
     /// requests in order, without requests from concurrent calls in between.
     ///
+    /// The first poll of the future must send the requests or add them to the connection's queue,
+    /// so that the server receives them before the requests of all futures that are first polled
+    /// later. The backend locks a mutex during the first poll, and every call needs this mutex to
+    /// send requests. The first poll must therefore not block, call the [`PushHandler`] or send
+    /// requests through the backend.
+    ///
     /// # Errors
     ///
     /// Returns [`Indeterminate`](leasehold_core::ErrorKind::Indeterminate) if the connection ended

@@ -17,7 +17,7 @@ use crate::connection::{ConnectionManager, Role, exactly, is_unknown};
 use crate::context::Context;
 use crate::driver::{Access, Driver, Request};
 use crate::layout::Layout;
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Change, Outcome, Pipeline};
 use crate::renewals;
 use crate::reply::Received;
 
@@ -27,7 +27,7 @@ pub(crate) use replication::{Answer, Wait};
 /// A server that stores locks.
 pub(crate) struct Node<D: Driver> {
     connection: Arc<ConnectionManager<D>>,
-    pub(crate) pipeline: Pipeline<D>,
+    pipeline: Pipeline<D>,
     waiting: WaitPool<D>,
 }
 
@@ -81,16 +81,21 @@ impl<D: Driver> Node<D> {
             let received = self.pipeline.submit(call)?.reply().await??.into_received()?;
             return Ok(Answer::unacknowledged(received));
         };
-        let mut request = Request::ByHash(call.run());
-        loop {
-            let current = self.connection.current().await.inspect_err(self.suspect())?;
-            let replies = self.connection.exchange(&current, || vec![request], Duration::ZERO);
-            let [received] = replies.await.and_then(exactly).inspect_err(self.suspect())?;
-            match request {
-                Request::ByHash(run) if is_unknown(&received) => request = Request::BySource(run),
-                _ => return Ok(Answer::unacknowledged(received)),
+        let received = async {
+            let mut request = Request::ByHash(call.run());
+            loop {
+                let current = self.connection.current().await?;
+                let replies = self.connection.exchange(&current, || vec![request], Duration::ZERO);
+                let [received] = exactly(replies.await?)?;
+                match request {
+                    Request::ByHash(run) if is_unknown(&received) => {
+                        request = Request::BySource(run);
+                    }
+                    _ => return Ok(received),
+                }
             }
-        }
+        };
+        received.await.map(Answer::unacknowledged).inspect_err(self.suspect())
     }
 
     /// Runs many scripts in as few round trips as possible. If an error occurs, replies that have
@@ -108,6 +113,12 @@ impl<D: Driver> Node<D> {
         let replies = self.connection.run(&requests, Duration::ZERO).await;
         let [asking, received] = exactly(replies.inspect_err(self.suspect())?)?;
         Ok(asking.and(received))
+    }
+
+    /// Acquires or releases a mutex as part of a batch. If there is no batch, the mutex is skipped,
+    /// because the script for a single lock is faster.
+    pub(crate) async fn change(&self, change: Change, lease: &Lease) -> Result<Outcome, Error> {
+        self.pipeline.change(change, lease).await
     }
 
     /// Renews many mutexes. Returns whether each mutex was renewed. Each lease that was not renewed

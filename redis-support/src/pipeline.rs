@@ -13,7 +13,8 @@
 //! on an acquisition, it releases the lease, in case the lease was granted. This release is sent
 //! after the acquisition, and a batch omits the requests of callers that gave up before the batch
 //! was sent. In a batch, the shared script, whose releases precede its acquisitions, runs before
-//! the scripts for single locks.
+//! the scripts for single locks. [`ConnectionManager::exchange`] keeps this order when it sends the
+//! batches.
 
 mod batch;
 
@@ -158,7 +159,8 @@ impl<D: Driver> Pipeline<D> {
 
 impl<D: Driver> Server<D> {
     /// Sends the next batch. Requests whose scripts the server does not know are sent again with
-    /// the sources of the scripts.
+    /// the sources of the scripts. `batch` receives the batch, so that the caller can answer it if
+    /// an error occurs.
     async fn send(
         &self,
         current: &Current<D::Connection>,
@@ -167,21 +169,22 @@ impl<D: Driver> Server<D> {
     ) -> Result<(), Error> {
         for form in [Requests::by_hash, Requests::in_full] {
             let forgo_news = self.connection.may_forgo_news().then_some(FORGO_NEWS);
-            let mut sent = None;
+            let mut requests = None;
             let replies = self.connection.exchange(
                 current,
                 || {
+                    // Only the first form takes a batch.
                     *batch = batch.take().or_else(|| lane.next_batch());
                     let Some(batch) = &*batch else { return Vec::new() };
                     // Callers that have given up before this moment are excluded, because their
                     // releases may already have been sent.
-                    form(sent.insert(Requests::of(batch, &self.layout, forgo_news)))
+                    form(requests.insert(Requests::of(batch, &self.layout, forgo_news)))
                 },
                 Duration::ZERO,
             );
             let replies = replies.await?;
-            let (Some(batch), Some(sent)) = (batch.as_mut(), sent) else { break };
-            self.note(batch, &sent, replies);
+            let (Some(batch), Some(requests)) = (batch.as_mut(), requests) else { break };
+            self.note(batch, &requests, replies);
             if batch.open().next().is_none() {
                 break;
             }
@@ -189,12 +192,15 @@ impl<D: Driver> Server<D> {
         Ok(())
     }
 
-    /// Answers the callers whose scripts the server knows.
+    /// Answers the callers whose scripts the server knows, and records whether the server rejects
+    /// requests without notifications.
     fn note(&self, batch: &mut Batch, requests: &Requests, replies: Vec<Received>) {
         let mut replies = replies.into_iter();
         for script in &requests.scripts {
             if requests.forgoes_news(script)
-                && replies.next().is_some_and(|told| told.is_err_and(|told| !told.is_retryable()))
+                && replies
+                    .next()
+                    .is_some_and(|reply| reply.is_err_and(|refusal| !refusal.is_retryable()))
             {
                 self.connection.take_all_news();
             }
@@ -221,9 +227,12 @@ impl<D: Driver> SendBatch for Server<D> {
         let mut batch = None;
         let sent = match self.connection.current().await {
             Ok(current) => self.send(&current, lane, &mut batch).await,
-            Err(error) => Err(error),
+            Err(error) => {
+                batch = lane.next_batch();
+                Err(error)
+            }
         };
-        let Some(mut batch) = batch.or_else(|| lane.next_batch()) else { return };
+        let Some(mut batch) = batch else { return };
         match sent {
             Ok(()) => finish(&mut batch),
             Err(error) => {

@@ -137,7 +137,7 @@ impl<D: Driver> Topology<D> {
     /// Acquires or releases a mutex as part of a batch. If there is no batch, the mutex is skipped.
     pub(crate) async fn change(&self, change: Change, lease: &Lease) -> Result<Outcome, Error> {
         match self {
-            Self::Single(node) => node.pipeline.change(change, lease).await,
+            Self::Single(node) => node.change(change, lease).await,
             Self::Sentinel(sentinel) => Box::pin(sentinel.change(change, lease)).await,
             Self::Cluster(cluster) => Box::pin(cluster.change(change, lease)).await,
         }

@@ -24,7 +24,11 @@ impl<D: Driver> Backend<D> {
             && self.0.replicas == Replicas::None
     }
 
-    /// Returns the outcome of the script for a single lock.
+    /// Returns the outcome of the script for a single lock, and notifies waiters. `answer` must be
+    /// the answer to a call that was run with `wait`.
+    ///
+    /// If fewer replicas than `wait` requires have acknowledged a grant, this method releases the
+    /// lease and returns an error.
     pub(super) async fn attempt(
         &self,
         claim: &Claim,
@@ -67,7 +71,8 @@ impl<D: Driver> Backend<D> {
         Ok(attempt)
     }
 
-    /// Returns how many replicas must acknowledge the call, if it waits for replicas.
+    /// Returns how many replicas must acknowledge the call, or `None` if the call does not wait for
+    /// replicas.
     pub(super) async fn wait(&self, call: &Call) -> Result<Option<Wait>, Error> {
         self.0.topology.wait(self.0.replicas, self.0.replicas_timeout, call).await
     }

@@ -198,7 +198,7 @@ impl Requests {
         in_full(self.by_hash())
     }
 
-    /// Returns whether the script opts out of notifications.
+    /// Returns whether the command that opts out of notifications precedes the script.
     pub(super) fn forgoes_news(&self, script: &OneScript) -> bool {
         self.forgo_news.is_some() && matches!(script, OneScript::Exchange { .. })
     }

@@ -124,6 +124,14 @@ impl Pipeline<Fake> {
         names.iter().map(|name| self.joined(Change::Acquire, &lease(name))).collect()
     }
 
+    /// Acquires a mutex in a batch, as [`joined`](Self::joined) does. The future keeps the pipeline.
+    fn joins(self: &Arc<Self>, name: &str) -> Joined<'static> {
+        let (pipeline, lease) = (Arc::clone(self), lease(name));
+        let mut joined = async move { pipeline.joined(Change::Acquire, &lease).await }.boxed();
+        assert!((&mut joined).now_or_never().is_none());
+        joined
+    }
+
     /// Returns whether a change of the mutex would join a batch.
     fn would_join(&self, change: Change, name: &str) -> bool {
         match self.change(change, &lease(name)).now_or_never() {
@@ -455,29 +463,47 @@ async fn one_caller_sends_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_caller_that_leaves_before_the_repetition_is_excluded_from_it() {
+async fn a_caller_that_leaves_immediately_before_each_attempt_is_excluded_from_it() {
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let leaves = Arc::new(Mutex::new(None::<Joined<'static>>));
-    let (all, leaving) = (Arc::clone(&seen), Arc::clone(&leaves));
+    let all = Arc::clone(&seen);
     let answer = move |exchange: &Exchange| {
         all.lock().unwrap().push(exchange.acquired.clone());
-        // The caller leaves after the first attempt and before the repetition is sent.
-        drop(leaving.lock().unwrap().take());
         match exchange.command.as_str() {
             "EVAL" => does_all(exchange),
             _ => Err(ServerError::new("NOSCRIPT", "No matching script.")),
         }
     };
     let (pipeline, _fake) = connected(Layout::default(), answer).await;
-    let stays = pipeline.acquired(&["stays"]);
-    let own = Arc::clone(&pipeline);
-    let mut joined = async move { own.joined(Change::Acquire, &lease("leaves")).await }.boxed();
-    assert!((&mut joined).now_or_never().is_none());
-    *leaves.lock().unwrap() = Some(joined);
+    let [stays, first, second] = ["stays", "first", "second"].map(|name| pipeline.joins(name));
+    let (mut leave, attempts) = ([Some(first), Some(second)], Arc::clone(&seen));
+    pipeline.connection().before_sending(move || {
+        let attempt = attempts.lock().unwrap().len();
+        drop(leave.get_mut(attempt).and_then(Option::take));
+    });
 
-    join_all(stays).await;
+    stays.await.unwrap();
 
-    assert_eq!(*seen.lock().unwrap(), [["lock:stays", "lock:leaves"].as_slice(), &["lock:stays"]]);
+    assert_eq!(*seen.lock().unwrap(), [["lock:stays", "lock:second"].as_slice(), &["lock:stays"]]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_leaves_the_queue_only_when_nothing_can_be_sent_before_it() {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let all = Arc::clone(&seen);
+    let answer = move |exchange: &Exchange| {
+        all.lock().unwrap().push(exchange.acquired.clone());
+        does_all(exchange)
+    };
+    let (pipeline, _fake) = connected(Layout::default(), answer).await;
+    let (joins, mut joined) = (Arc::downgrade(&pipeline), None);
+    let early = pipeline.joins("early");
+    pipeline.connection().before_sending(move || {
+        joined.get_or_insert_with(|| joins.upgrade().unwrap().joins("late"));
+    });
+
+    early.await.unwrap();
+
+    assert_eq!(*seen.lock().unwrap(), [["lock:early", "lock:late"]]);
 }
 
 #[tokio::test(start_paused = true)]

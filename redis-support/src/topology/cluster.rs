@@ -165,7 +165,7 @@ impl<D: Driver> Cluster<D> {
     ) -> Result<Outcome, Error> {
         let slot = self.layout.slot(lease.key());
         let (node, asked_at) = (self.owner(slot).await?, self.context.now());
-        let outcome = node.pipeline.change(change, lease).await?;
+        let outcome = node.change(change, lease).await?;
         self.verify_slow(slot, &node, asked_at).await?;
         Ok(outcome)
     }

@@ -141,7 +141,7 @@ impl<D: Driver> Sentinel<D> {
         lease: &Lease,
     ) -> Result<Outcome, Error> {
         let asked = self.primary().await?;
-        let outcome = asked.node.pipeline.change(change, lease).await;
+        let outcome = asked.node.change(change, lease).await;
         self.believe(&asked, outcome, |_outcome| false).await
     }
 
