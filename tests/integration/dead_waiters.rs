@@ -79,7 +79,8 @@ impl Scene {
         }
     }
 
-    /// The time from the release to the grant of the next waiter, if the waiter before it acquires the lock and releases it immediately.
+    /// The time from the release to the grant of the next waiter, if the waiter before it acquires
+    /// the lock and releases it immediately.
     async fn transfer(&self) -> Duration {
         let waits = async || {
             let front = self.front.mutex(&self.key).unwrap();
@@ -90,9 +91,10 @@ impl Scene {
 
     /// Asserts that a dead waiter adds at most 300 ms to the time of a transfer.
     ///
-    /// A slow machine delays all transfers, so transfers with a dead waiter and with a live waiter take turns. The shortest time with a dead waiter
-    /// is compared with the median with a live waiter. The difference of the longest times only has to be far below the lifetimes of a queue entry
-    /// and of a lease.
+    /// A slow machine delays all transfers, so transfers with a dead waiter and with a live waiter
+    /// take turns. The shortest time with a dead waiter is compared with the median with a live
+    /// waiter. The difference of the longest times only has to be far below the lifetimes of a
+    /// queue entry and of a lease.
     async fn assert_idle_briefly<W>(&self, waits: impl AsyncFn() -> W, dies: impl AsyncFn(W)) {
         let (mut dead, mut live) = (Vec::new(), Vec::new());
         for _ in 0..TRANSFERS {
@@ -109,7 +111,8 @@ impl Scene {
         );
     }
 
-    /// Asserts that the next waiter is granted the lock once the queue entry of a dead waiter has expired.
+    /// Asserts that the next waiter is granted the lock after the queue entry of a dead waiter has
+    /// expired.
     async fn assert_idle_until_expiry<W>(&self, waits: impl AsyncFn() -> W, dies: impl AsyncFn(W)) {
         let idle = self.idle(waits, dies).await;
         let live = self.transfer().await;

@@ -37,7 +37,7 @@ async fn client(url: &str, options: LockOptions) -> LockClient<EtcdBackend> {
     LockClient::builder(backend).options(options).build().unwrap()
 }
 
-/// Sends a message for each call that the store has told to wait.
+/// Sends a message for each call that has the store's reply that the lock is held.
 struct Waits(UnboundedSender<()>);
 
 impl Observer for Waits {
@@ -46,7 +46,7 @@ impl Observer for Waits {
     }
 }
 
-/// A client, and its calls that have a place in line and the reply that says so.
+/// A client, and a receiver of one message for each of its calls that is queued.
 async fn client_that_waits(
     url: &str,
     options: LockOptions,
@@ -56,8 +56,8 @@ async fn client_that_waits(
     (backend.options(options).observer(Waits(sender)).build().unwrap(), waits)
 }
 
-/// Waits until one more call of a client has a place in line. A call that is aborted without the reply, though with a place, leaves a mark, and a
-/// lease for the mark.
+/// Waits until one more call of a client is queued and has the reply. If a call is aborted before
+/// the reply, the client leaves a mark, and an etcd lease for the mark.
 async fn until_queued(waits: &mut UnboundedReceiver<()>) {
     timeout(LONG, waits.recv()).await.expect("the call waits").expect("the client is there");
 }

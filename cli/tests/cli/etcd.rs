@@ -31,7 +31,8 @@ fn keys(etcd: &Etcd) -> Vec<String> {
     keys.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The places of the lock `job`. A mark is at another key, for a minute, if a command has ended without a reply.
+/// The entries of the lock `job`. A command that ends before a reply arrives also leaves a mark, at
+/// a different key.
 fn places(etcd: &Etcd) -> Vec<String> {
     keys(etcd).into_iter().filter(|key| key.starts_with("lock/job/")).collect()
 }
