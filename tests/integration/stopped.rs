@@ -26,9 +26,9 @@ const TTL: Duration = Duration::from_millis(500);
 /// time.
 const LONG_TTL: Duration = Duration::from_secs(30);
 
-/// Two of the longest polling intervals of a waiter, plus 500 ms, because the machine may be busy. A stop lasts until all
-/// keys are free.
-const UNTIL_NOTICED: Duration = Duration::from_millis(2_500);
+/// Waiters poll at least once per second. The limit is much longer, because the machine may be busy. A process that blocks
+/// others blocks them for as long as the stop lasts, and the stop lasts until all keys are free.
+const UNTIL_NOTICED: Duration = Duration::from_secs(10);
 
 /// The process is stopped at this many random times. It has an open transaction for a large part of
 /// the time.
