@@ -1,11 +1,13 @@
-//! The record of a lease, from the first request for the lease until its release: what the guards
-//! of the lease see, and what the store may have.
+//! The record of a lease, from the first request until the release. The record contains what the
+//! guards see and what the store may have.
 
 mod acquired_by;
 mod events;
+mod release;
 mod sent_renewal;
 mod state;
 mod validity;
+mod waits;
 mod wake_list;
 
 pub(crate) use sent_renewal::SentRenewal;
@@ -13,18 +15,14 @@ pub(crate) use state::{MAX_BATCH, Place, Term};
 pub(crate) use wake_list::WakeList;
 
 use state::{InStore, Phase, Snapshot, State};
-use validity::Validity;
 
 use std::mem;
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use crate::clock::{self, Clock, Instant};
-use crate::contract::backend::{
-    Grant, KeyWatch, Lease, LockBackend, Mode, Operation, Release, Renewal, Replaced, Tenure,
-};
+use crate::clock::Instant;
+use crate::contract::backend::{Grant, KeyWatch, Lease, Mode, Operation, Replaced, Tenure};
 use crate::contract::description::Description;
 use crate::contract::error::{Error, ErrorKind};
 use crate::contract::holder::Holder;
@@ -38,7 +36,7 @@ use crate::engine::request::LockRequest;
 use crate::engine::wait::Wait;
 use crate::observe::{AskedKind, Events};
 use crate::options::{LockOptions, RenewalMode};
-use crate::sync::{Mutex, Notify, lock};
+use crate::sync::{Mutex, lock};
 
 /// How long a lease may be handed off between callers in this process before it must be released,
 /// so that other processes can acquire the lock.
@@ -55,8 +53,8 @@ pub(crate) struct LeaseRecord {
     kind: AskedKind,
     events: Events,
     options: Arc<LockOptions>,
-    state: Mutex<State<Turn<Self>>>,
-    wake_list: Arc<WakeList<Self>>,
+    state: Mutex<State>,
+    wake_list: Arc<WakeList>,
 }
 
 /// When the watchdog must check a lease.
@@ -97,11 +95,11 @@ impl LeaseRecord {
         lease: Lease,
         request: &LockRequest<'_>,
         watch: KeyWatch,
-        wake_list: &Arc<WakeList<Self>>,
+        wake_list: &Arc<WakeList>,
         events: &Events,
     ) -> Arc<Self> {
         let options = Arc::clone(request.options);
-        let state = State::requested(options.ttl, lease.ttl(), request.owner, watch);
+        let state = State::requested(options.ttl, request.owner, watch);
         Arc::new(Self {
             lease,
             kind: request.kind,
@@ -240,124 +238,6 @@ impl LeaseRecord {
     /// Returns the state of the lease. If the deadline has passed, the lease ends now.
     pub(crate) fn state(&self, now: Instant) -> LeaseState {
         self.update(now, |state| state.as_seen())
-    }
-
-    /// Asks the store to release the lease. If the key must stay locked, a final renewal sets the
-    /// TTL to the remaining time instead.
-    pub(crate) async fn end(
-        &self,
-        backend: &dyn LockBackend,
-        now: Instant,
-    ) -> Result<Release, Error> {
-        let (lease, locked_for) = {
-            let state = lock(&self.state);
-            (self.stored(&state), state.granted.locked_until.since(now))
-        };
-        if locked_for.is_zero() {
-            return backend.release(&lease).await;
-        }
-        let locked_for = locked_for.max(backend.capabilities().min_ttl());
-        let last = lease.with_ttl(locked_for).with_tenure(Tenure::Fixed);
-        match backend.renew(&last).await? {
-            Renewal::Renewed | Renewal::RevocationRequested => Ok(Release::Released),
-            Renewal::Taken | Renewal::Vanished => Ok(Release::NotHeld),
-        }
-    }
-
-    /// Hands the release over to the queue of releases. Returns the earliest time for the release
-    /// and the TTL that the store may have.
-    ///
-    /// While a renewal is in progress, an earlier release could be undone by the renewal.
-    pub(crate) fn end_later(&self) -> (Instant, Duration) {
-        // Declared before the lock, so that it is dropped after the lock.
-        let _unneeded;
-        let mut state = lock(&self.state);
-        state.in_store = InStore::Ending;
-        if matches!(state.phase, Phase::Held | Phase::Unconfirmed) {
-            // The caller panicked before it received a guard.
-            state.phase = Phase::Released;
-        }
-        state.check();
-        _unneeded = state.take_unneeded();
-        let (due, locked_until) = (state.renewal.due, state.granted.locked_until);
-        let not_before =
-            if state.renewal.in_progress { due.min(locked_until) } else { Instant::ZERO };
-        (not_before, self.stored_ttl(&state))
-    }
-
-    /// Records that the store has ended the lease.
-    pub(crate) fn ended(&self) {
-        let mut state = lock(&self.state);
-        state.in_store = InStore::Nothing;
-        state.check();
-    }
-
-    /// Records that the queue of releases has given up. If the lease has expired but still has
-    /// guards, the last guard tries again, because a session may have kept the lease in force.
-    pub(crate) fn not_ended(&self) {
-        let mut state = lock(&self.state);
-        let has_expired = matches!(state.loss(), Some(LossReason::Expired | LossReason::MaxHold));
-        let is_tried_again = has_expired && state.holders.guards > 0;
-        state.in_store = if is_tried_again { InStore::Granted } else { InStore::Nothing };
-        state.check();
-    }
-
-    /// Returns the lease that the store may have.
-    fn stored(&self, state: &State<Turn<Self>>) -> Lease {
-        self.wanted(state).clone().with_ttl(self.stored_ttl(state))
-    }
-
-    /// Returns the longest TTL that the store may have.
-    fn stored_ttl(&self, state: &State<Turn<Self>>) -> Duration {
-        let Validity { requested_ttl, confirmed_ttl, .. } = state.validity;
-        match state.phase {
-            Phase::Requested => self.lease.ttl(),
-            // The store may not have received a shorter TTL yet.
-            _ => requested_ttl.max(confirmed_ttl) + self.options.lock_delay,
-        }
-    }
-
-    /// If the key must stay locked after the lease, waits for any renewal in progress. Without this
-    /// wait, the renewal in progress could reach the store after the final renewal and free the key
-    /// too early. Returns the current time.
-    pub(crate) async fn wait_to_close(&self, clock: &dyn Clock, mut now: Instant) -> Instant {
-        while self.options.min_hold.is_some() {
-            let changes = self.changes();
-            let mut changed = pin!(changes.notified());
-            changed.as_mut().enable();
-            let renewing_until = self.update(now, |state| {
-                let undoes = state.renewal.in_progress
-                    && !state.is_over()
-                    && now < state.granted.locked_until;
-                undoes.then_some(state.renewal.due.min(state.granted.locked_until))
-            });
-            let Some(until) = renewing_until else { break };
-            clock::until(clock, until, changed).await;
-            now = clock.now();
-        }
-        now
-    }
-
-    /// Allows the key to become free immediately after the release.
-    pub(crate) fn waive_min_hold(&self) {
-        lock(&self.state).granted.locked_until = Instant::ZERO;
-    }
-
-    /// Returns whether the lease was lost but stays in force in the store as long as other leases
-    /// of its session are renewed.
-    pub(crate) fn may_outlast_its_loss(&self, now: Instant) -> bool {
-        self.update(now, |state| {
-            let is_kept = self.wanted(state).tenure() == Tenure::Kept;
-            state.loss().is_some() && is_kept && self.must_be_released(state)
-        })
-    }
-
-    /// Returns whether the lease must be released when its last guard leaves: no release is
-    /// pending, and the lease was not lost with a [`LockOptions::lock_delay`], which keeps the key
-    /// locked.
-    fn must_be_released(&self, state: &State<Turn<Self>>) -> bool {
-        let stays = state.loss().is_some() && !self.options.lock_delay.is_zero();
-        state.in_store == InStore::Granted && !stays
     }
 
     pub(crate) fn mode(&self) -> Mode {
@@ -550,82 +430,13 @@ impl LeaseRecord {
         })
     }
 
-    /// Waits until the holder in this term loses the lease. Returns `None` if the holder's last
-    /// guard is dropped first.
-    pub(crate) async fn wait_lost(&self, term: Term, clock: &dyn Clock) -> Option<LossReason> {
-        loop {
-            let changes = self.changes();
-            let mut changed = pin!(changes.notified());
-            changed.as_mut().enable();
-            let lost = self.loss_of(term, clock.now());
-            if lost.is_some() || self.is_abandoned(term) {
-                return lost;
-            }
-            clock::until(clock, self.next_moment(), changed).await;
-        }
-    }
-
-    /// Waits until the lease is lost or its last guard has been dropped.
-    pub(crate) async fn wait_ended(&self, clock: &dyn Clock) {
-        loop {
-            let changes = self.changes();
-            let mut changed = pin!(changes.notified());
-            changed.as_mut().enable();
-            if self.is_over(clock.now()) {
-                return;
-            }
-            clock::until(clock, self.next_moment(), changed).await;
-        }
-    }
-
-    /// Waits until a client asks the holder in this term to finish early. Returns `false` if the
-    /// holder's last guard is dropped first.
-    pub(crate) async fn wait_revocation_requested(&self, term: Term) -> bool {
-        loop {
-            let changes = self.changes();
-            let mut changed = pin!(changes.notified());
-            changed.as_mut().enable();
-            let asked = self.is_revocation_requested_in(term);
-            if asked || self.is_abandoned(term) {
-                return asked;
-            }
-            changed.await;
-        }
-    }
-
-    /// Waits until the lease is unconfirmed or lost.
-    pub(crate) async fn wait_unconfirmed(&self, clock: &dyn Clock) -> LeaseState {
-        loop {
-            let changes = self.changes();
-            let mut changed = pin!(changes.notified());
-            changed.as_mut().enable();
-            match self.state(clock.now()) {
-                LeaseState::Held => {}
-                state @ (LeaseState::Unconfirmed | LeaseState::Lost(_)) => return state,
-            }
-            clock::until(clock, self.next_moment(), changed).await;
-        }
-    }
-
-    /// Returns the notifier for the changes that tasks can wait for.
-    fn changes(&self) -> Arc<Notify> {
-        Arc::clone(lock(&self.state).changed.get_or_insert_default())
-    }
-
     /// Returns the latest allowed deadline.
-    fn max_until(&self, state: &State<Turn<Self>>) -> Instant {
+    fn max_until(&self, state: &State) -> Instant {
         max_until(&self.options, state.granted.sent_at)
     }
 
-    /// Returns the next time at which the lease can change without an event.
-    fn next_moment(&self) -> Instant {
-        let state = lock(&self.state);
-        // The retry of a renewal is never due after the deadline.
-        if state.renewal.in_progress { state.renewal.due } else { state.validity.deadline }
-    }
-
     /// Returns the lease that renewals request, apart from its TTL.
-    fn wanted<'a>(&'a self, state: &'a State<Turn<Self>>) -> &'a Lease {
+    fn wanted<'a>(&'a self, state: &'a State) -> &'a Lease {
         state.renewal.changed_lease.as_deref().unwrap_or(&self.lease)
     }
 
@@ -657,7 +468,7 @@ impl LeaseRecord {
         lock(&self.state).standing()
     }
 
-    fn update<R>(&self, now: Instant, change: impl FnOnce(&mut State<Turn<Self>>) -> R) -> R {
+    fn update<R>(&self, now: Instant, change: impl FnOnce(&mut State) -> R) -> R {
         self.update_after(None, now, change)
     }
 
@@ -671,7 +482,7 @@ impl LeaseRecord {
         &self,
         error: Option<&Error>,
         now: Instant,
-        change: impl FnOnce(&mut State<Turn<Self>>) -> R,
+        change: impl FnOnce(&mut State) -> R,
     ) -> R {
         let mut state = lock(&self.state);
         let before =

@@ -57,7 +57,7 @@ pub(crate) struct ReleaseQueue {
 pub(super) struct Queue {
     /// Sorted by the time of the next attempt, so that a waiting release does not block other
     /// releases.
-    left: BTreeMap<Place, QueuedRelease>,
+    entries: BTreeMap<EntryKey, QueuedRelease>,
     /// The state of the thread that sends releases when no task is running.
     pub(super) fallback: FallbackThread,
     next_id: u64,
@@ -67,7 +67,7 @@ pub(super) struct Queue {
 
 /// The key of a queue entry, which consists of the time of the next attempt and a number that makes
 /// the key unique.
-type Place = (Instant, u64);
+type EntryKey = (Instant, u64);
 
 /// A release that no caller waits for.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ struct ReleaseAttempt<'a> {
     record: Arc<LeaseRecord>,
     give_up: Instant,
     /// `None` after the attempt has ended.
-    place: Option<Place>,
+    place: Option<EntryKey>,
 }
 
 /// The duty to release a lease that the store may have. If this value is dropped while it is
@@ -241,7 +241,7 @@ impl ReleaseQueue {
     #[cfg(feature = "blocking")]
     pub(crate) fn report_given_up(&self) {
         let left: Vec<_> =
-            lock(&self.queue).left.values().map(|queued| Arc::clone(&queued.record)).collect();
+            lock(&self.queue).entries.values().map(|queued| Arc::clone(&queued.record)).collect();
         left.iter().for_each(|record| self.report_failed(record, &Error::no_reply(), false));
     }
 
@@ -307,14 +307,14 @@ impl ReleaseQueue {
         let record = Arc::clone(&queued.record);
         let give_up = deadline::attempt_end(now, queued.ttl).min(queued.expires_at);
         let place = (give_up + RELEASE_PAUSE, id);
-        queue.left.insert(place, queued);
+        queue.entries.insert(place, queued);
         Some(ReleaseAttempt { releases: self, record, give_up, place: Some(place) })
     }
 
     /// Returns when the next release in the queue is due, including releases that are being
     /// attempted.
     fn next_try(&self) -> Instant {
-        lock(&self.queue).left.keys().next().map_or(Instant::FAR_FUTURE, |(at, _)| *at)
+        lock(&self.queue).entries.keys().next().map_or(Instant::FAR_FUTURE, |(at, _)| *at)
     }
 
     fn is_finished(&self) -> bool {
@@ -324,7 +324,7 @@ impl ReleaseQueue {
 
 impl Queue {
     pub(super) fn is_empty(&self) -> bool {
-        self.left.is_empty()
+        self.entries.is_empty()
     }
 
     fn is_finished(&self) -> bool {
@@ -332,12 +332,12 @@ impl Queue {
     }
 
     fn push(&mut self, not_before: Instant, queued: QueuedRelease) {
-        self.left.insert((not_before, self.next_id), queued);
+        self.entries.insert((not_before, self.next_id), queued);
         self.next_id += 1;
     }
 
-    fn take_due(&mut self, now: Instant) -> Option<(Place, QueuedRelease)> {
-        let first = self.left.first_entry()?;
+    fn take_due(&mut self, now: Instant) -> Option<(EntryKey, QueuedRelease)> {
+        let first = self.entries.first_entry()?;
         (first.key().0 <= now).then(|| first.remove_entry())
     }
 }
@@ -365,7 +365,7 @@ impl ReleaseAttempt<'_> {
     fn settle(mut self, note: impl FnOnce(&LeaseRecord)) {
         let Some(place) = self.place.take() else { return };
         // The task on a different runtime may have continued or completed the release.
-        let was_left = lock(&self.releases.queue).left.remove(&place).is_some();
+        let was_left = lock(&self.releases.queue).entries.remove(&place).is_some();
         if was_left {
             note(&self.record);
             self.releases.note_done();
@@ -397,9 +397,9 @@ impl ReleaseAttempt<'_> {
     fn put_back(&mut self, time: impl FnOnce(&mut QueuedRelease) -> Option<Instant>) -> bool {
         let Some(place) = self.place.take() else { return false };
         let mut queue = lock(&self.releases.queue);
-        let Some(mut queued) = queue.left.remove(&place) else { return false };
+        let Some(mut queued) = queue.entries.remove(&place) else { return false };
         match time(&mut queued) {
-            Some(at) => queue.left.insert((at, place.1), queued).is_some(),
+            Some(at) => queue.entries.insert((at, place.1), queued).is_some(),
             None => true,
         }
     }

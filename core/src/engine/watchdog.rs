@@ -40,7 +40,7 @@ pub(crate) struct Watchdog {
     clock: Arc<dyn Clock>,
     schedule: Mutex<Schedule>,
     pauses: PauseDetector,
-    wake_list: Arc<WakeList<LeaseRecord>>,
+    wake_list: Arc<WakeList>,
     events: Events,
 }
 
@@ -51,7 +51,7 @@ impl Watchdog {
         Self { clock, schedule, pauses, wake_list: Arc::default(), events }
     }
 
-    pub(crate) fn wake_list(&self) -> &Arc<WakeList<LeaseRecord>> {
+    pub(crate) fn wake_list(&self) -> &Arc<WakeList> {
         &self.wake_list
     }
 

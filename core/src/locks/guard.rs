@@ -684,14 +684,16 @@ impl LockGuard {
         // Armed before the guard leaves, so that a shutdown in the meantime waits for the release.
         let mut pending = PendingRelease::new(Arc::clone(&self.record), self.background.releases());
         pending.arm();
-        let (state, last) = match self.record.leave(now) {
-            Leave::Inner(state) => (state, None),
-            Leave::Last { seen, turn, is_owed } => (seen, Some((turn, is_owed))),
+        let (state, turn, is_owed) = match self.record.leave(now) {
+            Leave::Inner(state) => {
+                pending.disarm();
+                return (state, None);
+            }
+            Leave::Last { seen, turn, is_owed } => (seen, turn, is_owed),
         };
-        if !last.as_ref().is_some_and(|(_, is_owed)| *is_owed) {
+        if !is_owed {
             pending.disarm();
         }
-        let Some((turn, _)) = last else { return (state, None) };
         self.background.forget(&self.record);
         (state, Some((turn, pending)))
     }

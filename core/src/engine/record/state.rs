@@ -4,12 +4,14 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::LeaseRecord;
 use super::validity::Validity;
 use crate::clock::Instant;
 use crate::contract::backend::{KeyWatch, Lease};
 use crate::contract::loss::{LeaseState, LossReason};
 use crate::contract::owner::OwnerId;
 use crate::engine::deadline;
+use crate::engine::queue::Turn;
 use crate::options::RenewalMode;
 use crate::sync::Notify;
 
@@ -33,7 +35,7 @@ pub(crate) enum Place {
 /// The mutable state of a lease's record. Only [`LeaseRecord::update`](super::LeaseRecord) ends the
 /// lease or extends its deadline, and this function first checks whether the deadline has passed.
 #[derive(Debug)]
-pub(super) struct State<T> {
+pub(super) struct State {
     pub(super) phase: Phase,
     pub(super) in_store: InStore,
     pub(super) granted: Granted,
@@ -46,7 +48,7 @@ pub(super) struct State<T> {
     /// Notifies tasks of every change. The notifier is created for the first task that waits.
     pub(super) changed: Option<Arc<Notify>>,
     /// The turn among the callers in this process, which ends with the lease.
-    pub(super) turn: Option<T>,
+    pub(super) turn: Option<Turn<LeaseRecord>>,
     pub(super) watch: KeyWatch,
 }
 
@@ -132,10 +134,10 @@ pub(super) struct RenewalAttempt {
     pub(super) due_before: Instant,
 }
 
-/// What the guards of a lease see.
+/// The lease as its guards see it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Phase {
-    /// There is no guard yet.
+    /// The caller does not have a guard yet.
     Requested,
     Held,
     Unconfirmed,
@@ -160,12 +162,10 @@ pub(super) enum InStore {
     Nothing,
 }
 
-impl<T> State<T> {
-    /// Creates the state of a lease that has not been requested yet, with the options' TTL and the
-    /// TTL of the first request.
+impl State {
+    /// Creates the state of a lease that has not been requested yet.
     pub(super) fn requested(
         requested_ttl: Duration,
-        first_ttl: Duration,
         owner: Option<OwnerId>,
         watch: KeyWatch,
     ) -> Self {
@@ -176,7 +176,7 @@ impl<T> State<T> {
             validity: Validity {
                 deadline: Instant::ZERO,
                 requested_ttl,
-                confirmed_ttl: first_ttl,
+                confirmed_ttl: requested_ttl,
                 confirmed_at: Instant::ZERO,
                 unanswered_ttl: None,
             },
@@ -282,7 +282,7 @@ impl<T> State<T> {
         }
     }
 
-    pub(super) fn take_unneeded(&mut self) -> (Option<T>, KeyWatch) {
+    pub(super) fn take_unneeded(&mut self) -> (Option<Turn<LeaseRecord>>, KeyWatch) {
         (self.turn.take(), mem::replace(&mut self.watch, KeyWatch::silent()))
     }
 
