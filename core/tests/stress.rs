@@ -71,7 +71,7 @@ fn leases_that_change_while_others_end_leave_no_entry() {
     const TASKS: usize = 16;
     const ROUNDS: usize = 400;
 
-    /// About half of a TTL passes while a task locks so many keys.
+    /// The number of locks that a task acquires in about half of a TTL.
     const HELD: usize = 32;
 
     let clock = ManualClock::new();

@@ -1,5 +1,5 @@
-//! Code of users that the client runs: observers and wakers. The client must not have any of its
-//! mutexes locked at that time.
+//! Tests that the client runs observers and wakers, which are code of its users, only while none of
+//! its mutexes is locked.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};

@@ -19,14 +19,14 @@ const RESERVED: Duration = Duration::from_millis(300);
 /// Far below the lifetimes of a queue entry and of a lease.
 const FAR_BELOW_LIFETIMES: Duration = Duration::from_millis(1_500);
 
-/// The lifetime of a queue entry, and the time after which a store ends it: at most 1 s in etcd, and a tick of 500 ms in ZooKeeper. The last second
-/// is for the machine.
+/// A queue entry lasts for 5 s. A store ends the entry at most 1 s later (etcd), or one tick of 500 ms later (ZooKeeper). The last second allows for a
+/// busy machine.
 const QUEUED: Duration = Duration::from_secs(5 + 1 + 1);
 
 /// The number of transfers with a dead waiter, and the number of transfers with a live waiter.
 const TRANSFERS: usize = 5;
 
-/// A client with the lock, and one that waits for it behind another waiter.
+/// The client that holds the lock, and two clients that wait for it, in the order of the queue.
 struct Scene {
     holder: LockClient,
     front: LockClient,
@@ -133,7 +133,7 @@ async fn kill(mut process: Child) {
     process.kill().await.unwrap();
 }
 
-/// Stops a process: the server cannot tell it from one that is alive. It is killed with `stopped`.
+/// Pauses a process. The server cannot distinguish a paused process from a running process. The process is killed when `stopped` is dropped.
 fn stop(process: Child, stopped: &Mutex<Vec<Child>>) {
     let id = Pid::from_raw(process.id().unwrap().cast_signed()).unwrap();
     kill_process(id, Signal::STOP).unwrap();

@@ -82,8 +82,8 @@ fn only_one_below<'a>(function: &str, stacks: &'a [Vec<String>]) -> (&'a [String
     only
 }
 
-/// Returns the distinct [counted](COUNTED) functions in a backtrace, outermost first, and then the
-/// method of the driver for which a [`TracedConnection`] stands in.
+/// Returns the distinct [counted](COUNTED) functions in a backtrace, outermost first. The last
+/// function is the method of the driver that a [`TracedConnection`] replaces.
 fn functions<C>(backtrace: &Backtrace) -> Vec<String> {
     let mut functions = vec![format!("{}::send", type_name::<C>())];
     for line in backtrace.to_string().lines() {

@@ -160,8 +160,8 @@ async fn rows_of_unused_keys_are_deleted() {
     assert_eq!(backend.renew(&held).await.unwrap(), Renewal::Renewed);
 }
 
-/// Acquires and releases so many locks that a purge follows. The locks share a few round trips, so
-/// that a slow machine does not need much longer.
+/// Causes a purge, which follows 256 acquisitions. The acquisitions share a few round trips, so that a
+/// slow machine does not need much longer.
 async fn lock_for_a_purge(backend: &Backend) {
     let leases: Vec<_> = (0..256).map(|n| lease(&format!("busy-{n}"))).collect();
     let acquired = join_all(leases.iter().map(|lease| acquire(backend, lease))).await;
