@@ -121,7 +121,7 @@ impl Engine {
     pub(crate) fn entries(&self) -> [(&'static str, usize); 4] {
         let background = &self.background;
         [
-            ("lines", self.queue.len()),
+            ("queues", self.queue.len()),
             ("leases", background.watchdog().records().len()),
             ("owners", background.owners().len()),
             ("releases", background.releases().unsettled()),
