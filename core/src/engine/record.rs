@@ -12,9 +12,8 @@ mod wake_list;
 
 pub(crate) use sent_renewal::SentRenewal;
 pub(crate) use state::{MAX_BATCH, Place, Term};
-pub(crate) use wake_list::WakeList;
 
-use state::{InStore, Phase, Snapshot, State};
+use state::{InStore, Phase, Snapshot};
 
 use std::mem;
 use std::sync::Arc;
@@ -41,6 +40,12 @@ use crate::sync::{Mutex, lock};
 /// How long a lease may be handed off between callers in this process before it must be released,
 /// so that other processes can acquire the lock.
 const TIME_SHARE: Duration = Duration::from_millis(20);
+
+/// The leases that the watchdog must check now.
+pub(crate) type WakeList = wake_list::WakeList<LeaseRecord>;
+
+/// The mutable state of a lease, which keeps the turn of its caller.
+type State = state::State<Turn<LeaseRecord>>;
 
 /// The record of a lease, which the caller, the guards, the watchdog and the pending releases
 /// share.

@@ -3,9 +3,9 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use super::LeaseRecord;
-use super::state::{InStore, Phase, State};
+use super::state::{InStore, Phase};
 use super::validity::Validity;
+use super::{LeaseRecord, State};
 use crate::clock::{self, Clock, Instant};
 use crate::contract::backend::{Lease, LockBackend, Release, Renewal, Tenure};
 use crate::contract::error::Error;

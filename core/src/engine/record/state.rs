@@ -4,14 +4,12 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::LeaseRecord;
 use super::validity::Validity;
 use crate::clock::Instant;
 use crate::contract::backend::{KeyWatch, Lease};
 use crate::contract::loss::{LeaseState, LossReason};
 use crate::contract::owner::OwnerId;
 use crate::engine::deadline;
-use crate::engine::queue::Turn;
 use crate::options::RenewalMode;
 use crate::sync::Notify;
 
@@ -35,7 +33,7 @@ pub(crate) enum Place {
 /// The mutable state of a lease's record. Only [`LeaseRecord::update`](super::LeaseRecord) ends the
 /// lease or extends its deadline, and this function first checks whether the deadline has passed.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct State<T> {
     pub(super) phase: Phase,
     pub(super) in_store: InStore,
     pub(super) granted: Granted,
@@ -48,7 +46,7 @@ pub(super) struct State {
     /// Notifies tasks of every change. The notifier is created for the first task that waits.
     pub(super) changed: Option<Arc<Notify>>,
     /// The turn among the callers in this process, which ends with the lease.
-    pub(super) turn: Option<Turn<LeaseRecord>>,
+    pub(super) turn: Option<T>,
     pub(super) watch: KeyWatch,
 }
 
@@ -162,7 +160,7 @@ pub(super) enum InStore {
     Nothing,
 }
 
-impl State {
+impl<T> State<T> {
     /// Creates the state of a lease that has not been requested yet.
     pub(super) fn requested(
         requested_ttl: Duration,
@@ -282,7 +280,7 @@ impl State {
         }
     }
 
-    pub(super) fn take_unneeded(&mut self) -> (Option<Turn<LeaseRecord>>, KeyWatch) {
+    pub(super) fn take_unneeded(&mut self) -> (Option<T>, KeyWatch) {
         (self.turn.take(), mem::replace(&mut self.watch, KeyWatch::silent()))
     }
 

@@ -5,17 +5,16 @@ use std::sync::Arc;
 
 use tokio::sync::futures::Notified;
 
-use super::LeaseRecord;
 use crate::sync::{Mutex, Notify, lock};
 
 /// Wakes the watchdog's tasks on all runtimes, because the task on any runtime may be idle.
-#[derive(Debug, Default)]
-pub(crate) struct WakeList {
-    records: Mutex<Vec<Arc<LeaseRecord>>>,
+#[derive(Debug)]
+pub(crate) struct WakeList<H> {
+    records: Mutex<Vec<Arc<H>>>,
     wake: Notify,
 }
 
-impl WakeList {
+impl<H> WakeList<H> {
     pub(crate) fn wake(&self) {
         self.wake.notify_waiters();
     }
@@ -26,13 +25,19 @@ impl WakeList {
     }
 
     /// Returns the leases that were added since the last call.
-    pub(crate) fn drain(&self) -> Vec<Arc<LeaseRecord>> {
+    pub(crate) fn drain(&self) -> Vec<Arc<H>> {
         mem::take(&mut *lock(&self.records))
     }
 
     /// Makes the watchdog check `record` now.
-    pub(super) fn push(&self, record: Arc<LeaseRecord>) {
+    pub(super) fn push(&self, record: Arc<H>) {
         lock(&self.records).push(record);
         self.wake();
+    }
+}
+
+impl<H> Default for WakeList<H> {
+    fn default() -> Self {
+        Self { records: Mutex::default(), wake: Notify::default() }
     }
 }
