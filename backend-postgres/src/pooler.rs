@@ -25,8 +25,8 @@ pub(crate) async fn forwards_notifications(
 ) -> Result<bool, RunError> {
     // About thirty round trips are necessary.
     let until = Instant::now() + 8 * limit;
-    let mut listener = Checked::open(connector, until).await?;
-    let notifier = Checked::open(connector, until).await?;
+    let mut listener = Checked::open(connector, limit, until).await?;
+    let notifier = Checked::open(connector, limit, until).await?;
     let forwards = forwards(&mut listener, &notifier, limit).await;
     if forwards.is_err() {
         for Checked { client, mut notifications, .. } in [listener, notifier] {
@@ -81,21 +81,29 @@ const ROUNDS: usize = 4;
 struct Checked {
     client: Client,
     notifications: mpsc::UnboundedReceiver<()>,
+    /// The time limit for a statement. A pooler does not reply while it has no free session.
+    limit: Duration,
+    /// When the check ends.
     until: Instant,
 }
 
 impl Checked {
-    async fn open(connector: &Connector, until: Instant) -> Result<Self, RunError> {
+    async fn open(
+        connector: &Connector,
+        limit: Duration,
+        until: Instant,
+    ) -> Result<Self, RunError> {
         let Heard { client, messages } = connector.listen().await?;
         let (sender, notifications) = mpsc::unbounded_channel();
         tokio::spawn(forward(messages, sender));
-        Ok(Self { client, notifications, until })
+        Ok(Self { client, notifications, limit, until })
     }
 
     /// Executes a statement, and returns the number of the session in which it was executed.
     async fn session_of(&self, statement: &str) -> Result<String, RunError> {
         let text = format!("{statement}; SELECT pg_backend_pid()");
-        let messages = timeout_at(self.until, self.client.simple_query(&text)).await;
+        let until = self.until.min(Instant::now() + self.limit);
+        let messages = timeout_at(until, self.client.simple_query(&text)).await;
         let messages = messages.map_err(RunError::not_sent)?.map_err(RunError::not_sent)?;
         let number = messages.iter().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),

@@ -228,7 +228,8 @@ async fn a_reply_that_a_pooler_owes_to_an_earlier_client_is_not_used() {
 async fn a_lock_is_kept_while_waiters_use_all_connections_of_a_pooler_in_session_mode() {
     let server = Server::start().await;
     let pooler = PgBouncer::start(&server, PoolMode::Session, 12).await;
-    let url = format!("{}?timeout-ms=2000", server.url_at("postgres", &pooler.address()));
+    // A client reports the timeout only after this time.
+    let url = format!("{}?timeout-ms=5000", server.url_at("postgres", &pooler.address()));
 
     // The pooler accepts further clients, but does not reply to them.
     keep_a_lock_while_waiters_use_all_connections(&url, "timeout-ms").await;

@@ -100,11 +100,15 @@ impl<C: Connector> Shared<C> {
             let mut others = [Urgency::Asks, Urgency::Renews].into_iter().filter(|&other| {
                 urgency != Urgency::Asks && urgency != other && self.lane(other).has_connection()
             });
-            let has_connection = self.lane(urgency).has_connection();
-            let is_alone = has_connection || others.clone().next().is_none();
             // A pooler accepts a connection even if it has no free connection to the server, and does
             // not reply.
-            let until = if is_alone { give_up } else { halfway_to(give_up) };
+            let until = if self.lane(urgency).has_connection() || others.clone().next().is_none() {
+                give_up
+            } else if others.clone().any(|other| self.lane(other).is_idle()) {
+                Instant::now()
+            } else {
+                halfway_to(give_up)
+            };
             let mut borrowed = self.borrow(urgency, until).await;
             while borrowed.is_err()
                 && Instant::now() < give_up

@@ -144,7 +144,12 @@ impl<L: Link> Lane<L> {
     /// Returns whether there is a connection, in use or idle.
     pub(super) fn has_connection(&self) -> bool {
         let state = self.state();
-        self.is_in_use(&state) || state.idle.iter().any(Idle::is_usable)
+        self.is_in_use(&state) || state.has_idle()
+    }
+
+    /// Returns whether a call would get a connection without a wait.
+    pub(super) fn is_idle(&self) -> bool {
+        self.turns.available_permits() > 0 && self.state().has_idle()
     }
 
     /// Returns whether a call uses a connection.
@@ -239,6 +244,10 @@ impl<L: Link> State<L> {
     fn take_idle(&mut self) -> Option<L> {
         let last = self.idle.iter().rposition(Idle::is_usable)?;
         Some(self.idle.remove(last).link)
+    }
+
+    fn has_idle(&self) -> bool {
+        self.idle.iter().any(Idle::is_usable)
     }
 
     /// Returns the error of the last connection attempt, and keeps a copy.

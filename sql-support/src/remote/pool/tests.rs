@@ -258,11 +258,15 @@ async fn a_lock_is_renewed_and_released_although_further_connection_attempts_han
     let pool = server.pool(4);
     pool.execute(&call("acquire")).await.unwrap();
 
+    let begun_at = Instant::now();
+
     for (text, urgency) in [("renew", Urgency::Renews), ("release", Urgency::Releases)] {
         pool.run(&call(text), urgency, LIMIT).await.unwrap();
     }
 
     assert_eq!(server.texts(), ["acquire", "renew", "release"]);
+    // The idle connection is used without a wait for another one.
+    assert!(begun_at.elapsed() < LIMIT / 2, "{:?}", begun_at.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
