@@ -1,11 +1,16 @@
 //! Releases that the last runtime leaves behind are sent by a thread, and drops wait for it a little.
 
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use leasehold_core::backend::{LockBackend, Operation};
 use leasehold_core::fault::{Fault, FaultBackend};
 use leasehold_core::memory::MemoryBackend;
+use leasehold_core::observe::Observer;
 use leasehold_core::{LockClient, LockGuard};
 use tokio::runtime::{Builder, Runtime};
 
@@ -127,4 +132,34 @@ fn a_runtime_that_is_left_spares_drops_the_wait() {
     assert!(start.elapsed() < PATIENCE);
     drop(other);
     assert!(start.elapsed() >= PATIENCE, "the thread retries the releases that the task left");
+}
+
+/// An observer that lives as long as the client and its leases.
+struct Present {
+    _count: Arc<()>,
+}
+
+impl Observer for Present {}
+
+#[test]
+fn a_renewal_that_no_task_can_repeat_does_not_keep_the_lease_in_memory() {
+    let count = Arc::new(());
+    let present = Present { _count: Arc::clone(&count) };
+    let backend = FaultBackend::new(MemoryBackend::new());
+    let client = LockClient::builder(backend).observer(present).build().unwrap();
+    let runtime = one_thread();
+    let guard = guard(&client, &runtime, "k");
+    client.backend().faults().inject(Operation::Renew, Fault::SwallowRequest, 1);
+
+    runtime.block_on(async {
+        let mut renewal = pin!(guard.extend(Duration::from_secs(60)));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(renewal.as_mut().poll(&mut context).is_pending());
+    });
+    drop(runtime);
+    drop(guard);
+    drop(client);
+
+    until_no_thread_sends();
+    assert_eq!(Arc::strong_count(&count), 1, "the lease is still in memory");
 }

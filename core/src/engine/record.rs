@@ -520,8 +520,7 @@ fn max_until(options: &LockOptions, granted_at: Instant) -> Instant {
 /// Wakes the watchdog when a notification about the key arrives.
 impl Wake for LeaseRecord {
     fn wake(self: Arc<Self>) {
-        let wake_list = Arc::clone(&self.wake_list);
-        wake_list.push(self);
+        self.wake_list.push(&self);
     }
 }
 

@@ -217,6 +217,6 @@ impl Drop for SentRenewal {
                 state.renewal.due = state.renewal.due.min(self.attempt.due_before);
             }
         });
-        self.record.wake_list.push(Arc::clone(&self.record));
+        self.record.wake_list.push(&self.record);
     }
 }

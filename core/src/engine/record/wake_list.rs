@@ -1,7 +1,7 @@
 //! The leases that the watchdog must check now.
 
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tokio::sync::futures::Notified;
 
@@ -10,7 +10,8 @@ use crate::sync::{Mutex, Notify, lock};
 /// Wakes the watchdog's tasks on all runtimes, because the task on any runtime may be idle.
 #[derive(Debug)]
 pub(crate) struct WakeList<H> {
-    records: Mutex<Vec<Arc<H>>>,
+    /// The records refer to this list. After the last task has ended, nothing empties it.
+    records: Mutex<Vec<Weak<H>>>,
     wake: Notify,
 }
 
@@ -26,12 +27,13 @@ impl<H> WakeList<H> {
 
     /// Returns the leases that were added since the last call.
     pub(crate) fn drain(&self) -> Vec<Arc<H>> {
-        mem::take(&mut *lock(&self.records))
+        let records = mem::take(&mut *lock(&self.records));
+        records.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Makes the watchdog check `record` now.
-    pub(super) fn push(&self, record: Arc<H>) {
-        lock(&self.records).push(record);
+    pub(super) fn push(&self, record: &Arc<H>) {
+        lock(&self.records).push(Arc::downgrade(record));
         self.wake();
     }
 }
