@@ -5,6 +5,7 @@ mod lane;
 mod tests;
 
 use std::fmt;
+use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -96,27 +97,7 @@ impl<C: Connector> Shared<C> {
         give_up: Instant,
     ) -> Result<Reply, RunError> {
         loop {
-            // The server may have no free connections, but a lock must be renewed and released.
-            let mut others = [Urgency::Asks, Urgency::Renews].into_iter().filter(|&other| {
-                urgency != Urgency::Asks && urgency != other && self.lane(other).has_connection()
-            });
-            // A pooler accepts a connection even if it has no free connection to the server, and does
-            // not reply.
-            let until = if self.lane(urgency).has_connection() || others.clone().next().is_none() {
-                give_up
-            } else if others.clone().any(|other| self.lane(other).is_idle()) {
-                Instant::now()
-            } else {
-                halfway_to(give_up)
-            };
-            let mut borrowed = self.borrow(urgency, until).await;
-            while borrowed.is_err()
-                && Instant::now() < give_up
-                && let Some(other) = others.next()
-            {
-                borrowed = self.borrow(other, give_up).await;
-            }
-            let borrowed = borrowed?;
+            let borrowed = self.borrow_any(urgency, give_up).await?;
             let lane = borrowed.lane;
             let exchange = Arc::clone(self).exchange(borrowed, call.clone(), give_up);
             let reply = match timeout_at(give_up, Continued::new(exchange)).await {
@@ -132,6 +113,36 @@ impl<C: Connector> Shared<C> {
                 }
             });
         }
+    }
+
+    /// Borrows a connection of this group or, for a renewal or a release, of another group. The
+    /// server may have no free connections, but a lock must be renewed and released.
+    async fn borrow_any(
+        self: &Arc<Self>,
+        urgency: Urgency,
+        give_up: Instant,
+    ) -> Result<Borrowed<C::Link>, RunError> {
+        let others = [Urgency::Asks, Urgency::Renews].into_iter().filter(|&other| {
+            urgency != Urgency::Asks && urgency != other && self.lane(other).has_connection()
+        });
+        if self.lane(urgency).has_connection() || others.clone().next().is_none() {
+            return self.borrow(urgency, give_up).await;
+        }
+        // A pooler accepts a connection even if it has no free connection to the server, and does
+        // not reply. Idle connections are used while a connection of this group is opened.
+        let now = Instant::now();
+        let idle = others.clone().filter(|&other| self.lane(other).is_idle());
+        let at_once = iter::once(urgency).chain(idle).map(|lane| (lane, now));
+        let later = iter::once((urgency, now + give_up.saturating_duration_since(now) / 2));
+        let last = others.map(|lane| (lane, give_up));
+        let mut borrowed = Err(RunError::late());
+        for (lane, until) in at_once.chain(later).chain(last) {
+            borrowed = self.borrow(lane, until).await;
+            if borrowed.is_ok() || Instant::now() >= give_up {
+                break;
+            }
+        }
+        borrowed
     }
 
     async fn borrow(
@@ -255,11 +266,6 @@ impl<C: Connector> Drop for Ends<C> {
             shared.lanes().into_iter().for_each(Lane::disconnect);
         }
     }
-}
-
-fn halfway_to(give_up: Instant) -> Instant {
-    let now = Instant::now();
-    now + give_up.saturating_duration_since(now) / 2
 }
 
 /// A connection attempt in progress.

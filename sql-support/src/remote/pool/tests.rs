@@ -270,6 +270,23 @@ async fn a_lock_is_renewed_and_released_although_further_connection_attempts_han
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_release_does_not_wait_for_acquisitions_although_its_group_has_no_connection() {
+    let server = Server::new(|text| (text != "hangs").then(|| Ok(Vec::new())));
+    let pool = Arc::new(server.pool(1));
+    pool.run(&call("renew"), Urgency::Renews, LIMIT).await.unwrap();
+    let acquiring = Arc::clone(&pool);
+    tokio::spawn(async move { acquiring.execute(&call("hangs")).await });
+    while server.texts().len() < 2 {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let begun_at = Instant::now();
+
+    pool.run(&call("release"), Urgency::Releases, LIMIT).await.unwrap();
+
+    assert!(begun_at.elapsed() < LIMIT / 2, "{:?}", begun_at.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn calls_share_the_connections_that_the_server_accepts() {
     let server = Server::with_free_connections(1);
     let pool = server.pool(4);
