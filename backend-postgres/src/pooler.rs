@@ -27,7 +27,7 @@ pub(crate) async fn forwards_notifications(
     let until = Instant::now() + 8 * limit;
     let mut listener = Checked::open(connector, limit, until).await?;
     let notifier = Checked::open(connector, limit, until).await?;
-    let forwards = forwards(&mut listener, &notifier, limit).await;
+    let forwards = forwards(&mut listener, &notifier).await;
     if forwards.is_err() {
         for Checked { client, mut notifications, .. } in [listener, notifier] {
             let end = async move { while notifications.recv().await.is_some() {} };
@@ -37,11 +37,7 @@ pub(crate) async fn forwards_notifications(
     forwards
 }
 
-async fn forwards(
-    listener: &mut Checked,
-    notifier: &Checked,
-    limit: Duration,
-) -> Result<bool, RunError> {
+async fn forwards(listener: &mut Checked, notifier: &Checked) -> Result<bool, RunError> {
     let sessions = [listener.session_of("").await?, notifier.session_of("").await?];
     if sessions[0] == sessions[1] {
         return Ok(false);
@@ -60,7 +56,7 @@ async fn forwards(
     let session = listener.session_of(&format!("LISTEN {channel}")).await?;
     let notified = async {
         notifier.session_of(&format!("NOTIFY {channel}")).await?;
-        let notified = timeout(limit, listener.notifications.recv()).await;
+        let notified = timeout(listener.limit, listener.notifications.recv()).await;
         Ok(notified.is_ok_and(|notified| notified.is_some()))
     };
     let notified = notified.await;
@@ -81,7 +77,7 @@ const ROUNDS: usize = 4;
 struct Checked {
     client: Client,
     notifications: mpsc::UnboundedReceiver<()>,
-    /// The time limit for a statement. A pooler does not reply while it has no free session.
+    /// The time limit for a statement. A pooler without a free session does not reply to statements.
     limit: Duration,
     /// When the check ends.
     until: Instant,

@@ -1,6 +1,5 @@
 //! Releases that the last runtime leaves behind are sent by a thread, and drops wait for it a little.
 
-use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -159,7 +158,7 @@ fn a_renewal_that_no_task_can_repeat_does_not_keep_the_lease_in_memory() {
     drop(runtime);
     drop(guard);
     drop(client);
-
     until_no_thread_sends();
+
     assert_eq!(Arc::strong_count(&count), 1, "the lease is still in memory");
 }

@@ -154,6 +154,23 @@ async fn a_pooler_that_shares_its_sessions_is_recognized_before_a_time_limit() {
 }
 
 #[tokio::test]
+async fn a_client_connects_although_the_pooler_has_no_session_for_the_check_of_notifications() {
+    const LIMIT: Duration = Duration::from_secs(1);
+
+    let server = Server::start().await;
+    let pooler = PgBouncer::start(&server, PoolMode::Session, 2).await;
+    let url = server.url_at("postgres", &pooler.address());
+    let config = Config::from_url(&url).unwrap().timeout(LIMIT).unwrap();
+
+    let begun_at = Instant::now();
+    let backend = Backend::connect_with(config).await.unwrap();
+
+    assert!(!backend.capabilities().supports(Feature::Push));
+    let elapsed = begun_at.elapsed();
+    assert!(elapsed < 8 * LIMIT, "{elapsed:?}");
+}
+
+#[tokio::test]
 async fn waiters_behind_a_pooler_in_transaction_mode_poll_after_one_warning() {
     let (warnings, _guard) = Warnings::record();
     let server = Server::start().await;

@@ -115,8 +115,8 @@ impl<C: Connector> Shared<C> {
         }
     }
 
-    /// Borrows a connection of this group or, for a renewal or a release, of another group. The
-    /// server may have no free connections, but a lock must be renewed and released.
+    /// Borrows a connection from the group for `urgency`. The server may refuse further connections
+    /// while locks must be renewed and released, so renewals and releases may use the other groups.
     async fn borrow_any(
         self: &Arc<Self>,
         urgency: Urgency,
@@ -128,15 +128,17 @@ impl<C: Connector> Shared<C> {
         if self.lane(urgency).has_connection() || others.clone().next().is_none() {
             return self.borrow(urgency, give_up).await;
         }
-        // A pooler accepts a connection even if it has no free connection to the server, and does
-        // not reply. Idle connections are used while a connection of this group is opened.
+        // The new connection may take the whole time, because a pooler without a free session accepts
+        // connections but does not reply.
         let now = Instant::now();
-        let idle = others.clone().filter(|&other| self.lane(other).is_idle());
-        let at_once = iter::once(urgency).chain(idle).map(|lane| (lane, now));
-        let later = iter::once((urgency, now + give_up.saturating_duration_since(now) / 2));
-        let last = others.map(|lane| (lane, give_up));
+        let halfway = now + give_up.saturating_duration_since(now) / 2;
+        let idle = others.clone().filter(|&other| self.lane(other).has_idle_connection());
+        let attempts = iter::once((urgency, now))
+            .chain(idle.map(|other| (other, now)))
+            .chain(iter::once((urgency, halfway)))
+            .chain(others.map(|other| (other, give_up)));
         let mut borrowed = Err(RunError::late());
-        for (lane, until) in at_once.chain(later).chain(last) {
+        for (lane, until) in attempts {
             borrowed = self.borrow(lane, until).await;
             if borrowed.is_ok() || Instant::now() >= give_up {
                 break;

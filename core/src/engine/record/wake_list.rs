@@ -9,13 +9,14 @@ use crate::sync::{Mutex, Notify, lock};
 
 /// Wakes the watchdog's tasks on all runtimes, because the task on any runtime may be idle.
 #[derive(Debug)]
-pub(crate) struct WakeList<H> {
-    /// The records refer to this list. After the last task has ended, nothing empties it.
-    records: Mutex<Vec<Weak<H>>>,
+pub(crate) struct WakeList<R> {
+    /// Weak references, because the records refer to this list, and no task empties the list after
+    /// the last runtime has ended.
+    records: Mutex<Vec<Weak<R>>>,
     wake: Notify,
 }
 
-impl<H> WakeList<H> {
+impl<R> WakeList<R> {
     pub(crate) fn wake(&self) {
         self.wake.notify_waiters();
     }
@@ -26,19 +27,19 @@ impl<H> WakeList<H> {
     }
 
     /// Returns the leases that were added since the last call.
-    pub(crate) fn drain(&self) -> Vec<Arc<H>> {
+    pub(crate) fn drain(&self) -> Vec<Arc<R>> {
         let records = mem::take(&mut *lock(&self.records));
         records.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Makes the watchdog check `record` now.
-    pub(super) fn push(&self, record: &Arc<H>) {
+    pub(super) fn push(&self, record: &Arc<R>) {
         lock(&self.records).push(Arc::downgrade(record));
         self.wake();
     }
 }
 
-impl<H> Default for WakeList<H> {
+impl<R> Default for WakeList<R> {
     fn default() -> Self {
         Self { records: Mutex::default(), wake: Notify::default() }
     }

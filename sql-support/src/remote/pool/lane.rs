@@ -148,7 +148,7 @@ impl<L: Link> Lane<L> {
     }
 
     /// Returns whether a call would get a connection without a wait.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(super) fn has_idle_connection(&self) -> bool {
         self.turns.available_permits() > 0 && self.state().has_idle()
     }
 

@@ -257,7 +257,6 @@ async fn a_lock_is_renewed_and_released_although_further_connection_attempts_han
     let server = Server { hangs_when_full: true, ..Server::with_free_connections(1) };
     let pool = server.pool(4);
     pool.execute(&call("acquire")).await.unwrap();
-
     let begun_at = Instant::now();
 
     for (text, urgency) in [("renew", Urgency::Renews), ("release", Urgency::Releases)] {
@@ -265,7 +264,7 @@ async fn a_lock_is_renewed_and_released_although_further_connection_attempts_han
     }
 
     assert_eq!(server.texts(), ["acquire", "renew", "release"]);
-    // The idle connection is used without a wait for another one.
+    // Both calls use the connection of the acquisition, instead of waiting for a new connection.
     assert!(begun_at.elapsed() < LIMIT / 2, "{:?}", begun_at.elapsed());
 }
 
